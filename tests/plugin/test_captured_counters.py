@@ -496,3 +496,19 @@ def test_a_total_over_other_launches_says_so(
     assert evidence["dram.bytes"]["launches"] == [1.0, 2.0]
     # A share does not grow with the number of launches.
     assert "launches" not in (evidence["l2.hit_fraction"] or {})
+
+
+def test_a_report_of_another_name_has_its_advice(captured: Project) -> None:
+    """Nsight Compute of 2019 called its reports .nsight-cuprof-report."""
+    report = captured.path / "some.ncu-rep"
+    report.rename(report.with_suffix(".nsight-cuprof-report"))
+    captured.write("""
+        def test_it(gpuperf):
+            perf = gpuperf.capture("some.nsight-cuprof-report")
+            assert perf.l2.hit_fraction >= 0.6
+    """)
+    ended = captured.run()
+
+    ended.assert_outcomes(failed=1)
+    assert "gemm waits for memory" in told(ended)
+    assert "cannot be read" not in told(ended)

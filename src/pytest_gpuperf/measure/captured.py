@@ -6,7 +6,6 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import chip_limits
@@ -182,7 +181,7 @@ def capture_values(
             continue
         value, unit = _over(metric, paired)
         if isinstance(value, CounterGap):
-            gaps.append(_gap(metric, value, launches))
+            gaps.append(_gap(metric, _unusable(metric, value, launches), launches))
         else:
             estimates.append(_estimate(metric, value, unit, None))
         for name, kernel_launches in by_kernel.items():
@@ -431,7 +430,8 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
         gap = not_given(metric, Kind.CAPTURE)
-        named = f", as {translate.DURATION}" if metric == "time" else ""
+        counter = translate.duration_counter(launches[0][0])
+        named = f", as {counter}" if metric == "time" else ""
         remedy = f"{gap.remedy}, or ask for a counter by its own name{named}"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
     value = over_launches(metric, [counters for _, counters in launches])
@@ -460,6 +460,20 @@ def _counter(
         remedy="choose one launch with kernel=",
     )
     return rate, ""
+
+
+def _unusable(
+    metric: str, absent: CounterGap, launches: Sequence[CapturedLaunch]
+) -> CounterGap:
+    """Return the gap of a counter that the report has all the same, or else the given gap."""
+    if absent.code not in {GapCode.NOT_COLLECTED, GapCode.NOT_IN_REPORT}:
+        return absent
+    names = needed_counters([metric]) or (metric,)
+    gaps = (translate.unusable(launch, names) for launch in launches)
+    gap = next((gap for gap in gaps if gap is not None), None)
+    if gap is None:
+        return absent
+    return CounterGap(code=gap.code, reason=gap.reason, remedy=gap.remedy)
 
 
 def _gap(
@@ -586,8 +600,7 @@ def advised_launches(
     """
     from pytest_gpuperf.collect.ncu.report import Report
 
-    where = PurePath(path)
-    report = Report(path=str(where.parent), name=where.stem, runner=runner)
+    report = Report(path=path, runner=runner)
     culprits: dict[tuple[int, int], tuple[PlacedLaunch, list[Evidence]]] = {}
     for comparison in dict.fromkeys(failed):
         worst = _worst(comparison, launches)
@@ -614,7 +627,7 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
     """Return the longest launch, or the first if no time is known."""
 
     def duration(placed: PlacedLaunch) -> float:
-        number = translate.number_of(placed, translate.DURATION)
+        number = translate.number_of(placed, translate.duration_counter(placed))
         return -1.0 if number is None else number
 
     return max(launches, key=duration)
