@@ -202,9 +202,11 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     print_table(
         arguments.format,
         title=_title(files),
-        table=difference_columns(compared),
+        table=difference_columns(compared, arguments.format),
         remarks=[
-            *difference_remarks(compared, clocks, total=arguments.total),
+            *difference_remarks(
+                compared, clocks, arguments.format, total=arguments.total
+            ),
             *failures,
         ],
         content=document(

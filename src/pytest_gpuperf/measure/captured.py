@@ -271,7 +271,7 @@ def capture_side(capture: Capture) -> CaptureSide | None:
 def _captured_kernel(launches: Sequence[CapturedLaunch]) -> CapturedKernel:
     estimates, _ = capture_values(launches, COMPARED, None)
     runs = [_run(launch) for launch in launches]
-    times = [run["duration_s"] for run in runs if "duration_s" in run]
+    times = [time_s for run in runs if (time_s := run.get("duration_s", 0.0)) > 0]
     timed = {"time": (math.fsum(times), "s")} if len(times) == len(runs) else {}
     clock_hz, _ = _clocks(runs)
     grids = {int(run[_GRID]) for run in runs if _GRID in run}
@@ -301,11 +301,11 @@ def _clocks(
     """Return the SM clock [Hz] and its ratio to the DRAM clock, weighted by time."""
     clocks, ratios = [], []
     for run in runs:
-        time_s, sm_hz = run.get("duration_s"), run.get("sm_clock_hz")
-        if time_s and sm_hz:
+        names = ("duration_s", "sm_clock_hz", "dram_clock_hz")
+        time_s, sm_hz, dram_hz = (run.get(name, 0.0) for name in names)
+        if min(time_s, sm_hz) > 0:
             clocks.append((time_s, sm_hz))
-            dram_hz = run.get("dram_clock_hz")
-            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz else []
+            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz > 0 else []
     return _mean(clocks), _mean(ratios)
 
 

@@ -510,12 +510,14 @@ def mismatch_gap(
     )
 
 
-def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
-    """Return the table of the metrics that differ between both captures."""
+def difference_columns(
+    differences: Iterable[Difference], form: str
+) -> tuple[Column, ...]:
+    """Return the table of times and differing metrics, as text or markdown by its form."""
     rows = [d for d in differences if d.is_time or d.direction is not Direction.SAME]
     full = [display.escape(row.kernel) for row in rows]
     short = told_apart(full)
-    kernels = tuple(short[name] for name in full)
+    kernels = tuple(_spelled(short[name], form) for name in full)
     was = tuple("" if r.was is None else display.value(r.was, r.unit) for r in rows)
     now = tuple("" if r.now is None else display.value(r.now, r.unit) for r in rows)
     directions = tuple(row.direction.value if row.direction else "" for row in rows)
@@ -540,6 +542,10 @@ def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
         Column(head="change", cells=tuple(map(_change, rows)), right=True),
         Column(head="verdict", cells=directions),
     )
+
+
+def _spelled(kernel: str, form: str) -> str:
+    return display.code(kernel) if form == "markdown" else kernel
 
 
 def _change(difference: Difference) -> str:
@@ -572,6 +578,7 @@ def launch_failures(capture: Capture) -> list[str]:
 def difference_remarks(
     differences: Iterable[Difference],
     clocks: Iterable[float | None],
+    form: str,
     *,
     total: bool = False,
 ) -> Iterator[str]:
@@ -582,6 +589,8 @@ def difference_remarks(
         differences: The metrics of both captures.
 
         clocks: The SM clocks of both captures [Hz], or None if unknown.
+
+        form: text or markdown, as for `difference_columns`.
 
         total: Whether totals of different numbers of launches were compared.
     """
@@ -594,7 +603,7 @@ def difference_remarks(
     sides = {d.kernel: d.sides for d in compared}
     short = told_apart(sides)
     both = [
-        (kernel_name(short[name], KERNEL_WIDTH), was, now)
+        (_spelled(kernel_name(short[name], KERNEL_WIDTH), form), was, now)
         for name, (was, now) in sides.items()
         if was is not None and now is not None
     ]

@@ -191,8 +191,10 @@ def test_other_numbers_of_launches_are_compared_per_launch(
     assert "ncu, at 1.30 GHz and 1.30 GHz\n" in text
     assert cli.main(["compare", was, now, "--format=markdown"]) == 1
     page = capfdbinary.readouterr().out.decode()
-    assert "| copy() | time per launch | 1.00 ms | 800 us | -20.0 % | faster |" in page
-    assert "per launch: 3 and 4 launches of copy()\n" in page
+    assert (
+        "| `copy()` | time per launch | 1.00 ms | 800 us | -20.0 % | faster |" in page
+    )
+    assert "per launch: 3 and 4 launches of `copy()`\n" in page
     assert cli.main(["compare", was, now, "--format=json"]) == 1
     content = json.loads(capfdbinary.readouterr().out)
     rows_of = {d["metric"]: d for d in content["differences"]}
@@ -210,6 +212,20 @@ def test_other_numbers_of_launches_are_compared_per_launch(
     }
     assert rows_of["launches.count"]["verdict"] == "captured"
     assert not rows_of["dram.fraction"]["per_launch"]
+
+
+def test_the_name_of_a_kernel_is_no_markup(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Neither in a table nor in a sentence of Markdown."""
+    name = "at::<unnamed>::copy|@team*x*"
+    was = capture(tmp_path, "was.ncu-rep", name)
+    now = capture(tmp_path, "now.ncu-rep", name, name)
+    cli.main(["compare", was, now, "--format=markdown"])
+    page = capfdbinary.readouterr().out.decode()
+
+    assert "| `at::<unnamed>::copy\\|@team*x*()` | time per launch |" in page
+    assert "per launch: 1 and 2 launches of `at::<unnamed>::copy" in page
 
 
 def test_totals_are_compared_on_request(
@@ -276,16 +292,17 @@ def test_only_captures_are_compared_per_launch(
         assert "only a comparison of two captures has --fail-on and --total" in message
 
 
-def test_a_launch_without_a_time_has_no_part_in_a_total(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e308])
+def test_a_launch_without_a_number_has_no_part_in_a_total(
+    tmp_path: Path, number: float, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """The time of two launches out of three is the time of nothing."""
     was = capture(tmp_path, "was.ncu-rep", "copy", "copy")
     now = capture(tmp_path, "now.ncu-rep", "copy", "copy", "copy")
     content = json.loads(Path(now).read_bytes().removeprefix(b"NVR\0"))
     metrics = content["ranges"][0][1]["metrics"]
-    metrics["gpu__time_duration.sum"] = (DOUBLE, float("nan"), "ns")
-    metrics["dram__bytes.sum"] = (DOUBLE, float("nan"), "byte")
+    metrics["gpu__time_duration.sum"] = (DOUBLE, number, "ns")
+    metrics["dram__bytes.sum"] = (DOUBLE, number, "byte")
     Path(now).write_bytes(b"NVR\0" + json.dumps(content).encode())
 
     _, verdicts = compared(capfdbinary, was, now)

@@ -236,12 +236,13 @@ def test_rates_are_weighted_by_the_time_of_any_name(name: str) -> None:
     assert captured_values("a__b.pct", rates).weights == (1.0, 3.0)
 
 
-@pytest.mark.parametrize("value", [None, "yes", math.nan, math.inf])
+@pytest.mark.parametrize("value", [None, "yes", math.nan, math.inf, 1e308, 10**400])
 def test_what_is_no_number_is_absent(value: float | str | None) -> None:
     """Absent, and so never 0."""
     given = launch(**{"smsp__inst_executed.sum": (value, "inst")})
 
     assert standard_counters(given).values == {}
+    assert captured_values("smsp__inst_executed.sum", [given]).values == ()
 
 
 def test_the_best_spelling_that_is_there_counts() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpuperf.model.activity import KernelResources
@@ -16,6 +15,8 @@ from pytest_gpuperf.model.quantity import counter_unit
 # the kernels.
 _OF_LAUNCH = ("launch__", "sm__maximum_warps_")
 _PERCENT = 100.0  # Nsight Compute writes fractions in percent.
+# No counter of a real launch counts as much. Sums and products of smaller numbers are finite.
+_TOO_LARGE = 1e100
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"
 
@@ -362,11 +363,11 @@ def spelled(name: str, launch: CapturedLaunch) -> str | None:
 
 
 def number_of(launch: CapturedLaunch, name: str) -> float | None:
-    """Return a finite number of a launch, or None if the launch has none of that name."""
+    """Return a number of a launch, or None if the launch has none of that name."""
     value = launch.metrics.get(name)
     if value is None or not isinstance(value.value, (int, float)):
         return None
-    return float(value.value) if math.isfinite(value.value) else None
+    return float(value.value) if abs(value.value) < _TOO_LARGE else None
 
 
 def capability_of(launch: CapturedLaunch) -> tuple[int, int] | None:
@@ -415,16 +416,17 @@ def captured_values(counter: str, launches: Sequence[CapturedLaunch]) -> Capture
 
         launches: Launches that were measured.
     """
-    values = [
-        launch.metrics[counter] for launch in launches if counter in launch.metrics
+    numbers = [
+        (number, _unit(launch.metrics[counter], counter))
+        for launch in launches
+        if (number := number_of(launch, counter)) is not None
     ]
-    numbers = [v for v in values if isinstance(v.value, (int, float))]
     weights = [number_of(launch, duration_counter(launch)) for launch in launches]
     durations = [weight for weight in weights if weight is not None]
     return Captured(
-        values=tuple(v.value for v in numbers if isinstance(v.value, (int, float))),
+        values=tuple(number for number, _ in numbers),
         weights=tuple(durations) if len(durations) == len(launches) else (),
-        unit=(_unit(numbers[0], counter) if numbers else "") or "count",
+        unit=(numbers[0][1] if numbers else "") or "count",
         absent_count=len(launches) - len(numbers),
     )
 
