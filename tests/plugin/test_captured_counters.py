@@ -462,3 +462,53 @@ def test_the_advice_is_about_the_kernel_that_failed(captured: Project) -> None:
     assert advice[1].startswith("relu (launch 1): Stalls: relu waits for memory")
     assert "gemm (launch 0): l2.hit_fraction 40.0 %" in "\n".join(text)
     assert "not impacted" not in "\n".join(text)
+
+
+def test_a_total_over_other_launches_says_so(
+    captured: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two launches move more bytes than one, whatever their kernels do."""
+    monkeypatch.setenv("LAUNCHES", "1")
+    captured.store(
+        """
+        import os
+        import pytest
+
+        BYTES = ("dram.bytes", "dram__bytes_read.sum")
+        SHARE = "l2.hit_fraction"
+
+        @pytest.mark.gpuperf(max_regression=dict.fromkeys((*BYTES, SHARE), "5 %"))
+        def test_it(gpuperf):
+            count = int(os.environ["LAUNCHES"])
+            gpuperf.capture("some.ncu-rep", launches=slice(count))
+    """,
+        sessions=2,
+    )
+    monkeypatch.setenv("LAUNCHES", "2")
+    ended = captured.run(STORE, "--gpuperf-json=run.json", "--gpuperf-html=run.html")
+
+    more = "+100 %, launches 1 -> 2, limit 5 %"
+    assert f"dram.bytes regressed: 1.4 GB, was 700 MB: {more}" in told(ended)
+    assert f"dram__bytes_read.sum regressed: 1.2 GB, was 600 MB: {more}" in told(ended)
+    page = (captured.path / "run.html").read_text("utf-8")
+    assert ", launches 1 → 2, limit" in page
+    evidence = {v["metric"]: v.get("evidence") for v in captured.report()["verdicts"]}
+    assert evidence["dram.bytes"]["launches"] == [1.0, 2.0]
+    # A share does not grow with the number of launches.
+    assert "launches" not in (evidence["l2.hit_fraction"] or {})
+
+
+def test_a_report_of_another_name_has_its_advice(captured: Project) -> None:
+    """Nsight Compute of 2019 called its reports .nsight-cuprof-report."""
+    report = captured.path / "some.ncu-rep"
+    report.rename(report.with_suffix(".nsight-cuprof-report"))
+    captured.write("""
+        def test_it(gpuperf):
+            perf = gpuperf.capture("some.nsight-cuprof-report")
+            assert perf.l2.hit_fraction >= 0.6
+    """)
+    ended = captured.run()
+
+    ended.assert_outcomes(failed=1)
+    assert "gemm waits for memory" in told(ended)
+    assert "cannot be read" not in told(ended)

@@ -161,6 +161,17 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         share,
         default=argparse.SUPPRESS,
     ),
+    _Argument(
+        "--fail-on",
+        "what gives exit code 1 for two captures: a kernel that is slower at the same "
+        "clock, a metric that is worse, any difference, or nothing (worse)",
+        choices=("slower", "worse", "any", "never"),
+    ),
+    _Argument(
+        "--total",
+        "compare totals of two captures, not means per launch, where a kernel has other "
+        "numbers of launches",
+    ),
     _STRICT,
     _Argument("--budget TIME", "longest time of --against (10min)", duration),
     _Command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +41,8 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.judge.case import Case, Policy, case_of
 from pytest_gpuperf.judge.files import (
     CaptureSide,
+    Difference,
+    FailOn,
     ValuePair,
     captures_pass,
     differences,
@@ -96,16 +98,22 @@ _Sessions = dict[RecordKey, list["StoredRecord"]]
 
 def compare(arguments: argparse.Namespace) -> int:
     """Show the last run with the older runs, and judge the run if the older runs are enough."""
+    files = [*arguments.files, *arguments.options]
+    captures = arguments.against is None and any(map(is_capture, files))
+    given = {"--fail-on": arguments.fail_on, "--total": arguments.total}
+    unfit = [] if captures else [option for option, value in given.items() if value]
+    if unfit:
+        message = f"only a comparison of two captures has {' and '.join(unfit)}"
+        raise ConfigError(message, remedy="name two .ncu-rep files, or drop it")
     if arguments.against is not None:
         return _compare_with_revision(arguments)
     if arguments.budget is not None:
         message = "--budget needs a comparison with a revision"
         raise ConfigError(message, remedy="name one with --against, or drop it")
-    files = [*arguments.files, *arguments.options]
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
-    if any(map(is_capture, files)):
+    if captures:
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
     judged = _judged(
@@ -189,33 +197,45 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     if obstacle is not None:
         gap = mismatch_gap(obstacle, files, was, now)
         raise RecordError(gap.reason, path="", remedy=gap.remedy)
-    compared = list(differences(was, now))
+    compared = list(differences(was, now, total=arguments.total))
     clocks = [was.clock_hz, now.clock_hz]
     print_table(
         arguments.format,
         title=_title(files),
-        table=difference_columns(compared),
-        remarks=[*difference_remarks(compared, clocks), *failures],
+        table=difference_columns(compared, arguments.format),
+        remarks=[
+            *difference_remarks(
+                compared, clocks, arguments.format, total=arguments.total
+            ),
+            *failures,
+        ],
         content=document(
             "compare A.ncu-rep B.ncu-rep",
             {
                 "sm_clocks_hz": clocks,
                 "remarks": failures,
-                "differences": [
-                    {
-                        "kernel": difference.kernel,
-                        "metric": difference.metric,
-                        "unit": difference.unit,
-                        "was": difference.was,
-                        "now": difference.now,
-                        "verdict": difference.direction,
-                    }
-                    for difference in compared
-                ],
+                "differences": [*map(_difference, compared)],
             },
         ),
     )
-    return exit_code(passes=captures_pass(compared), strict=arguments.strict)
+    passes = captures_pass(compared, FailOn(arguments.fail_on or FailOn.WORSE))
+    return exit_code(passes=passes, strict=arguments.strict)
+
+
+def _difference(difference: Difference) -> Mapping[str, object]:
+    sides = difference.sides
+    return {
+        "kernel": difference.kernel,
+        "metric": difference.metric,
+        "unit": difference.unit,
+        "was": difference.was,
+        "now": difference.now,
+        "verdict": difference.direction,
+        "per_launch": difference.per_launch,
+        "launches": [None if side is None else side.launches_count for side in sides],
+        "grids": [None if side is None else side.grids for side in sides],
+        "sm_clocks_hz": [None if side is None else side.clock_hz for side in sides],
+    }
 
 
 def _title(files: Sequence[str]) -> str:

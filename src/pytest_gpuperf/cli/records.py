@@ -326,7 +326,7 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     Returns:
         The report, in which a metric of the catalogue is a value of each launch, in its
         unit. A sentence for each metric that some launch lacks, and for each counter
-        that none has.
+        that none has, or has without a value.
 
     Raises:
         ConfigError: None of the names is that of a metric.
@@ -335,11 +335,18 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     catalogue = [name for name in metrics if name in METRICS]
     gaps: dict[str, Unmeasured] = {}
     measured = [launch for launch in capture.launches if launch.measured]
-    if measured and catalogue:
-        gaps = {gap.metric: gap for gap in capture_values(measured, catalogue, None)[1]}
+    empty = {
+        name
+        for launch in measured
+        for name, counter in launch.metrics.items()
+        if counter.unit is not None
+    } - capture.counters
+    requested = [name for name in metrics if name in METRICS or name in empty]
+    if measured and requested:
+        gaps = {gap.metric: gap for gap in capture_values(measured, requested, None)[1]}
     completed = capture.mapped(lambda _, launch: _with(launch, catalogue, gaps))
     remarks = [f"{gap.metric} n/a: {gap.text}" for gap in gaps.values()]
-    present = METRICS.keys() | capture.counters
+    present = METRICS.keys() | capture.counters | empty
     absent = [name for name in metrics if name not in present]
     # The whole report is read only after a mistake.
     if absent:

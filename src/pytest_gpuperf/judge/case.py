@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.environment import (
     BETTER,
     CONDITIONS,
@@ -22,7 +23,7 @@ from pytest_gpuperf.model.environment import (
     same_company,
 )
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
-from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
+from pytest_gpuperf.model.metric import Better, Combine, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
@@ -42,6 +43,7 @@ NO_NOTES: Mapping[str, str] = MappingProxyType({})
 OVERSUBSCRIBED = "oversubscribed"
 # The times of these tests depend on the other work of the machine.
 WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
+_COUNT = "launches.count"
 # Files give the same value every time.
 FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
 
@@ -213,6 +215,9 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         session: The session that measured the case, or None if the number of tests that ran
             is unknown.
+
+        launches: Launches behind a total of a captured report: the mean of the stored
+            sessions, and the number now. None if they are equal or unknown.
     """
 
     key: RecordKey
@@ -237,6 +242,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     gpu_uuid: str = ""
     host: Host | None = None
     session: Session | None = None
+    launches: tuple[float, float] | None = None
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -437,7 +443,32 @@ def case_of(
         gpu_uuid="" if about.device is None else about.device.uuid,
         host=first.host,
         session=session,
+        launches=_launches(estimate, about, comparable, sessions),
     )
+
+
+def _launches(
+    estimate: Estimate | None,
+    record: Record,
+    comparable: Sequence[StoredValue],
+    sessions: Iterable[StoredRecord],
+) -> tuple[float, float] | None:
+    """Return the launches behind a total of a captured report, or None if equal or unknown."""
+    if estimate is None or estimate.source != Source.NCU_REPORT:
+        return None
+    if metric_of(estimate.metric).combine is not Combine.SUM:
+        return None
+    ids = {stored.session.id for stored in comparable}
+    then = [
+        mean(value.run_values)
+        for session in sessions
+        if session.session.id in ids
+        for value in _values_of(session, _COUNT)
+    ]
+    now = [e.value for e, _ in _whole(_COUNT, [record])]
+    if not (then and now) or mean(then) == now[0] or estimate.metric == _COUNT:
+        return None
+    return mean(then), now[0]
 
 
 def _notes(records: Iterable[Record]) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.judge.case import best_source, direction
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.metric import METRICS, Better, metric_of
+from pytest_gpuperf.model.metric import METRICS, Better, Combine, metric_of
 from pytest_gpuperf.model.record import RecordKey, SessionValue
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.scorecard import MeasuredScorecard, TrainingScorecard
@@ -34,11 +34,37 @@ _FEW_BYTES = 64 * 1024
 _HELD_CLOCK = 0.95
 # Relative rounding error of a mean of logarithms.
 _ROUNDING = 1e-9
+# Our choice: under ncu the times of equal launches differ by less, and held clocks by less
+# than a third of that.
+TIME_TOLERANCE = 0.03
+SAME_CLOCK = 0.01
 # A quantity that the baseline has and this run lacks must not pass either.
 _WORSE = FAILING | {Outcome.UNMEASURED}
 _COUNT = "launches.count"
 _TIME = "time"
 COMPARED = (_COUNT, *(name for name in FORMULAS if name in METRICS))
+
+
+class CapturedKernel(Frozen, frozen=True, kw_only=True):
+    """
+    The measured launches of one kernel in a capture.
+
+    Attributes:
+        launches_count: Number of launches, >= 1.
+
+        values: Value and unit by metric, over all launches: the total time [s], if every
+            launch has one, then the metrics in `COMPARED`.
+
+        clock_hz: Mean SM clock, weighted by time [Hz], or None if not collected.
+
+        grids: Number of blocks of a launch, each number once, in ascending order. Empty
+            if not collected.
+    """
+
+    launches_count: int
+    values: Mapping[str, tuple[float, str]]
+    clock_hz: float | None = None
+    grids: tuple[int, ...] = ()
 
 
 class CaptureSide(Frozen, frozen=True, kw_only=True):
@@ -54,14 +80,12 @@ class CaptureSide(Frozen, frozen=True, kw_only=True):
             if not collected. For very short launches both clocks read low, by the same
             factor.
 
-        kernels: The kernels by demangled name, at least one. Of each the value and the
-            unit by metric: the total time of its launches [s], if collected, then the
-            metrics in `COMPARED`.
+        kernels: The kernels by demangled name, at least one.
     """
 
     device: Mapping[str, str]
     clock_hz: float | None
-    kernels: Mapping[str, Mapping[str, tuple[float, str]]]
+    kernels: Mapping[str, CapturedKernel]
     clock_ratio: float | None = None
 
 
@@ -78,10 +102,33 @@ class Direction(str, Enum):
     SAME = "same"
     BETTER = "better"
     WORSE = "worse"
+    # For times at the same clock.
+    FASTER = "faster"
+    SLOWER = "slower"
     # For metrics without a better direction.
     CHANGED = "changed"
+    # For the number of launches, which depends on the profiler's options.
+    CAPTURED = "captured"
     NEW = "new"
     GONE = "gone"
+
+
+class FailOn(str, Enum):
+    """The differences between two captures that fail."""
+
+    SLOWER = "slower"
+    WORSE = "worse"
+    ANY = "any"
+    NEVER = "never"
+
+
+_FAILING = {
+    FailOn.SLOWER: frozenset({Direction.SLOWER}),
+    FailOn.WORSE: frozenset({Direction.WORSE}),
+    FailOn.ANY: frozenset(Direction) - {Direction.SAME, Direction.CAPTURED},
+    FailOn.NEVER: frozenset[Direction](),
+}
+_PASSING = frozenset({Direction.SAME, Direction.BETTER, Direction.FASTER})
 
 
 class Difference(Frozen, frozen=True, kw_only=True):
@@ -98,6 +145,10 @@ class Difference(Frozen, frozen=True, kw_only=True):
         was: The value in the first capture [unit], or None.
 
         now: The value in the second capture [unit], or None.
+
+        per_launch: Whether both values are means per launch instead of totals.
+
+        sides: The kernel in the first and in the second capture. None if absent.
     """
 
     kernel: str
@@ -105,24 +156,42 @@ class Difference(Frozen, frozen=True, kw_only=True):
     unit: str
     was: float | None
     now: float | None
+    per_launch: bool = False
+    sides: tuple[CapturedKernel | None, CapturedKernel | None] = (None, None)
+
+    @property
+    def is_time(self) -> bool:
+        """True for the time, which is compared only at the same clock."""
+        return self.metric == _TIME
 
     @property
     def direction(self) -> Direction | None:
-        """
-        The direction of the change. None for times, because single launches are not judged.
-        """
+        """The direction of the change. None for times at different or unknown clocks."""
         if self.was is None or self.now is None:
             return Direction.NEW if self.was is None else Direction.GONE
-        if self.metric == _TIME:
+        if self.is_time and not self._at_same_clock:
             return None
-        change = self.now - self.was
-        if abs(change) <= self._tolerance:
+        if abs(self.now - self.was) <= self._tolerance:
             return Direction.SAME
+        return self._moved(rises=self.now > self.was)
+
+    def _moved(self, *, rises: bool) -> Direction:
         better = METRICS[self.metric].better
+        if self.metric == _COUNT:
+            return Direction.CAPTURED
         if better is Better.NEITHER:
             return Direction.CHANGED
-        rises_for_worse = better is Better.LOWER
-        return Direction.WORSE if (change > 0) is rises_for_worse else Direction.BETTER
+        is_worse = rises is (better is Better.LOWER)
+        if self.is_time:
+            return Direction.SLOWER if is_worse else Direction.FASTER
+        return Direction.WORSE if is_worse else Direction.BETTER
+
+    @property
+    def _at_same_clock(self) -> bool:
+        was, now = (
+            0.0 if side is None else side.clock_hz or 0.0 for side in self.sides
+        )
+        return min(was, now) > 0 and math.isclose(was, now, rel_tol=SAME_CLOCK)
 
     @property
     def _tolerance(self) -> float:
@@ -131,8 +200,9 @@ class Difference(Frozen, frozen=True, kw_only=True):
             return 0.0
         if self.unit == "fraction":
             return TOLERANCE
+        share = TIME_TOLERANCE if self.is_time else TOLERANCE
         least = _FEW_BYTES if self.unit == "bytes" else 0.0
-        return max(least, TOLERANCE * max(abs(self.was or 0.0), abs(self.now or 0.0)))
+        return max(least, share * max(abs(self.was or 0.0), abs(self.now or 0.0)))
 
 
 def mismatch(was: CaptureSide, now: CaptureSide) -> Mismatch | None:
@@ -152,7 +222,9 @@ def _differ(first: float | None, second: float | None) -> bool | None:
     return abs(first - second) > _CLOCK_TOLERANCE * max(first, second)
 
 
-def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
+def differences(
+    was: CaptureSide, now: CaptureSide, *, total: bool = False
+) -> Iterator[Difference]:
     """
     Yield the metrics of every kernel in both captures, the longest kernel first.
 
@@ -163,25 +235,46 @@ def differences(was: CaptureSide, now: CaptureSide) -> Iterator[Difference]:
         was: The older capture.
 
         now: The newer capture. `mismatch` must accept the pair.
+
+        total: Whether to compare the totals of a kernel with different numbers of launches,
+            instead of the means per launch.
     """
     old, new = was.kernels, now.kernels
     if len(old) == len(new) == 1:
         old = dict(zip(new, old.values(), strict=True))
     names, kernels = dict.fromkeys((*new, *old)), {**old, **new}
-    for name in sorted(names, key=lambda n: -kernels[n].get(_TIME, (0.0, "s"))[0]):
-        before, after = old.get(name, {}), new.get(name, {})
+    for name in sorted(
+        names, key=lambda n: -kernels[n].values.get(_TIME, (0.0, "s"))[0]
+    ):
+        sides = old.get(name), new.get(name)
+        counts = [0 if side is None else side.launches_count for side in sides]
+        before, after = ({} if side is None else side.values for side in sides)
         metrics = dict.fromkeys((*after, *before))
         # Of a new or a missing kernel, the launches say all.
-        in_both = name in old and name in new
-        for metric in metrics if in_both else metrics.keys() & {_COUNT}:
+        for metric in metrics if all(counts) else metrics.keys() & {_COUNT}:
             _, unit = after.get(metric) or before[metric]
+            per_launch = counts[0] != counts[1] and not total and _adds_up(metric)
             yield Difference(
                 kernel=name,
                 metric=metric,
                 unit=unit,
-                was=before[metric][0] if metric in before else None,
-                now=after[metric][0] if metric in after else None,
+                was=_value(before, metric, counts[0] if per_launch else 1),
+                now=_value(after, metric, counts[1] if per_launch else 1),
+                per_launch=per_launch,
+                sides=sides,
             )
+
+
+def _adds_up(metric: str) -> bool:
+    """Return True if a total grows with the number of launches."""
+    is_sum = METRICS[metric].combine is Combine.SUM
+    return metric == _TIME or (is_sum and metric != _COUNT)
+
+
+def _value(
+    values: Mapping[str, tuple[float, str]], metric: str, count: int
+) -> float | None:
+    return values[metric][0] / count if metric in values else None
 
 
 def is_held_clock(clock_hz: float, rated_hz: float) -> bool:
@@ -189,12 +282,27 @@ def is_held_clock(clock_hz: float, rated_hz: float) -> bool:
     return clock_hz < _HELD_CLOCK * rated_hz
 
 
-def captures_pass(compared: Iterable[Difference]) -> bool | None:
-    """Return True if no metric of a capture is worse, or None if nothing could be judged."""
-    directions = {difference.direction for difference in compared}
-    if Direction.WORSE in directions:
+def captures_pass(
+    compared: Iterable[Difference], fail_on: FailOn = FailOn.WORSE
+) -> bool | None:
+    """
+    Return True if no difference between two captures fails, or None if nothing was judged.
+
+    Args:
+        compared: The metrics of both captures.
+
+        fail_on: The differences that fail: a slower time at the same clock, a worse metric,
+            any difference, or none. Times are judged for `SLOWER` and `ANY`, other metrics
+            for all but `SLOWER`.
+    """
+    directions = {
+        difference.direction
+        for difference in compared
+        if fail_on is FailOn.ANY or difference.is_time is (fail_on is FailOn.SLOWER)
+    }
+    if directions & _FAILING[fail_on]:
         return False
-    return True if directions & {Direction.SAME, Direction.BETTER} else None
+    return True if directions & _PASSING else None
 
 
 def run_passes(verdicts: Sequence[Verdict]) -> bool | None:

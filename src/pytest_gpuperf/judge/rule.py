@@ -122,6 +122,8 @@ def verdict_of(
             ratio=ratio,
         )
         evidence = replace(evidence or VerdictEvidence(), left_out=left_out)
+    if change is not None and case.launches is not None:
+        evidence = replace(evidence or VerdictEvidence(), launches=case.launches)
     return Verdict(
         key=case.key,
         metric=case.metric.name,

@@ -6,7 +6,6 @@ import difflib
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import chip_limits
@@ -35,7 +34,7 @@ from pytest_gpuperf.compute.roofline import (
     counted_rooflines,
     roofline_gap,
 )
-from pytest_gpuperf.judge.files import COMPARED, CaptureSide
+from pytest_gpuperf.judge.files import COMPARED, CapturedKernel, CaptureSide
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
@@ -182,7 +181,7 @@ def capture_values(
             continue
         value, unit = _over(metric, paired)
         if isinstance(value, CounterGap):
-            gaps.append(_gap(metric, value, launches))
+            gaps.append(_gap(metric, _unusable(metric, value, launches), launches))
         else:
             estimates.append(_estimate(metric, value, unit, None))
         for name, kernel_launches in by_kernel.items():
@@ -260,33 +259,54 @@ def capture_side(capture: Capture) -> CaptureSide | None:
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         return None
-    # The SM clock [Hz] and its ratio to the DRAM clock, weighted by time.
-    clocks, ratios = [], []
-    for launch in launches:
-        known = standard_counters(launch, ("duration_s", *_CLOCKS)).values
-        time_s, sm_hz, dram_hz = map(known.get, ("duration_s", *_CLOCKS))
-        if time_s and sm_hz:
-            clocks.append((time_s, sm_hz))
-            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz else []
-    counters = {}
-    for name, group in kernels.items():
-        estimates, _ = capture_values(group, COMPARED, None)
-        times = (standard_counters(one, ("duration_s",)).values for one in group)
-        time_s = math.fsum(values.get("duration_s", 0.0) for values in times)
-        counters[name] = {
-            **({"time": (time_s, "s")} if time_s else {}),
-            COUNT: (float(len(group)), "count"),  # Also for ranges and graphs.
-            **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
-        }
+    clock_hz, clock_ratio = _clocks([_run(launch) for launch in launches])
     return CaptureSide(
         device=translate.captured_facts(launches[0]),
-        clock_hz=_mean(clocks),
-        clock_ratio=_mean(ratios),
-        kernels=counters,
+        clock_hz=clock_hz,
+        clock_ratio=clock_ratio,
+        kernels={name: _captured_kernel(group) for name, group in kernels.items()},
     )
 
 
-_CLOCKS = ("sm_clock_hz", "dram_clock_hz")
+def _captured_kernel(launches: Sequence[CapturedLaunch]) -> CapturedKernel:
+    estimates, _ = capture_values(launches, COMPARED, None)
+    runs = [_run(launch) for launch in launches]
+    times = [time_s for run in runs if (time_s := run.get("duration_s", 0.0)) > 0]
+    timed = {"time": (math.fsum(times), "s")} if len(times) == len(runs) else {}
+    clock_hz, _ = _clocks(runs)
+    grids = {int(run[_GRID]) for run in runs if _GRID in run}
+    return CapturedKernel(
+        launches_count=len(launches),
+        values={
+            **timed,
+            COUNT: (float(len(launches)), "count"),  # Also for ranges and graphs.
+            **{e.metric: (e.value, e.unit) for e in estimates if e.kernel is None},
+        },
+        clock_hz=clock_hz,
+        grids=tuple(sorted(grids)),
+    )
+
+
+_GRID = "grid_blocks_count"
+
+
+def _run(launch: CapturedLaunch) -> Mapping[str, float]:
+    names = ("duration_s", "sm_clock_hz", "dram_clock_hz", _GRID)
+    return standard_counters(launch, names).values
+
+
+def _clocks(
+    runs: Sequence[Mapping[str, float]],
+) -> tuple[float | None, float | None]:
+    """Return the SM clock [Hz] and its ratio to the DRAM clock, weighted by time."""
+    clocks, ratios = [], []
+    for run in runs:
+        names = ("duration_s", "sm_clock_hz", "dram_clock_hz")
+        time_s, sm_hz, dram_hz = (run.get(name, 0.0) for name in names)
+        if min(time_s, sm_hz) > 0:
+            clocks.append((time_s, sm_hz))
+            ratios += [(time_s, sm_hz / dram_hz)] if dram_hz > 0 else []
+    return _mean(clocks), _mean(ratios)
 
 
 def _mean(timed: Sequence[tuple[float, float]]) -> float | None:
@@ -410,7 +430,8 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
         gap = not_given(metric, Kind.CAPTURE)
-        named = f", as {translate.DURATION}" if metric == "time" else ""
+        counter = translate.duration_counter(launches[0][0])
+        named = f", as {counter}" if metric == "time" else ""
         remedy = f"{gap.remedy}, or ask for a counter by its own name{named}"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
     value = over_launches(metric, [counters for _, counters in launches])
@@ -439,6 +460,20 @@ def _counter(
         remedy="choose one launch with kernel=",
     )
     return rate, ""
+
+
+def _unusable(
+    metric: str, absent: CounterGap, launches: Sequence[CapturedLaunch]
+) -> CounterGap:
+    """Return the gap of a counter that the report has all the same, or else the given gap."""
+    if absent.code not in {GapCode.NOT_COLLECTED, GapCode.NOT_IN_REPORT}:
+        return absent
+    names = needed_counters([metric]) or (metric,)
+    gaps = (translate.unusable(launch, names) for launch in launches)
+    gap = next((gap for gap in gaps if gap is not None), None)
+    if gap is None:
+        return absent
+    return CounterGap(code=gap.code, reason=gap.reason, remedy=gap.remedy)
 
 
 def _gap(
@@ -565,8 +600,7 @@ def advised_launches(
     """
     from pytest_gpuperf.collect.ncu.report import Report
 
-    where = PurePath(path)
-    report = Report(path=str(where.parent), name=where.stem, runner=runner)
+    report = Report(path=path, runner=runner)
     culprits: dict[tuple[int, int], tuple[PlacedLaunch, list[Evidence]]] = {}
     for comparison in dict.fromkeys(failed):
         worst = _worst(comparison, launches)
@@ -593,7 +627,7 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
     """Return the longest launch, or the first if no time is known."""
 
     def duration(placed: PlacedLaunch) -> float:
-        number = translate.number_of(placed, translate.DURATION)
+        number = translate.number_of(placed, translate.duration_counter(placed))
         return -1.0 if number is None else number
 
     return max(launches, key=duration)

@@ -237,6 +237,9 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
         ran: Number of tests in this run, and the largest number in the stored sessions,
             if they differ so much that values of the test do not compare. None if they
             are alike.
+
+        launches: Launches behind a total of a captured report: the mean of the stored
+            sessions, and the number now. None if they are equal or unknown.
     """
 
     gap: Unmeasured | None = None
@@ -255,6 +258,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     machines: tuple[str, ...] = ()
     alike: tuple[SeenValue, ...] = ()
     ran: tuple[int, int] | None = None
+    launches: tuple[float, float] | None = None
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.judge.files import (
+    SAME_CLOCK,
+    TIME_TOLERANCE,
     TOLERANCE,
     CaptureSide,
     Difference,
@@ -24,6 +27,7 @@ from pytest_gpuperf.model.launch import Capture, CapturedLaunch
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.explanation import listed
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -506,12 +510,14 @@ def mismatch_gap(
     )
 
 
-def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
-    """Return the table of the metrics that differ between both captures."""
-    rows = [d for d in differences if d.direction is not Direction.SAME]
+def difference_columns(
+    differences: Iterable[Difference], form: str
+) -> tuple[Column, ...]:
+    """Return the table of times and differing metrics, as text or markdown by its form."""
+    rows = [d for d in differences if d.is_time or d.direction is not Direction.SAME]
     full = [display.escape(row.kernel) for row in rows]
     short = told_apart(full)
-    kernels = tuple(short[name] for name in full)
+    kernels = tuple(_spelled(short[name], form) for name in full)
     was = tuple("" if r.was is None else display.value(r.was, r.unit) for r in rows)
     now = tuple("" if r.now is None else display.value(r.now, r.unit) for r in rows)
     directions = tuple(row.direction.value if row.direction else "" for row in rows)
@@ -524,12 +530,22 @@ def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
             wanted=KERNEL_WIDTH,
             above=True,
         ),
-        Column(head="metric", cells=tuple(row.metric for row in rows)),
+        Column(
+            head="metric",
+            cells=tuple(
+                f"{row.metric} per launch" if row.per_launch else row.metric
+                for row in rows
+            ),
+        ),
         Column(head="was", cells=was, right=True, blank="-"),
         Column(head="now", cells=now, right=True, blank="-"),
         Column(head="change", cells=tuple(map(_change, rows)), right=True),
         Column(head="verdict", cells=directions),
     )
+
+
+def _spelled(kernel: str, form: str) -> str:
+    return display.code(kernel) if form == "markdown" else kernel
 
 
 def _change(difference: Difference) -> str:
@@ -560,16 +576,80 @@ def launch_failures(capture: Capture) -> list[str]:
 
 
 def difference_remarks(
-    differences: Iterable[Difference], clocks: Iterable[float | None]
-) -> list[str]:
-    """Return the sentences printed below a comparison. Clocks are in Hz."""
+    differences: Iterable[Difference],
+    clocks: Iterable[float | None],
+    form: str,
+    *,
+    total: bool = False,
+) -> Iterator[str]:
+    """
+    Yield the sentences printed below a comparison.
+
+    Args:
+        differences: The metrics of both captures.
+
+        clocks: The SM clocks of both captures [Hz], or None if unknown.
+
+        form: text or markdown, as for `difference_columns`.
+
+        total: Whether totals of different numbers of launches were compared.
+    """
     compared = list(differences)
-    same_count = sum(d.direction is Direction.SAME for d in compared)
+    others = [d for d in compared if not d.is_time]
+    same_count = sum(d.direction is Direction.SAME for d in others)
     same = display.plural(same_count, "metric")
     tolerance = display.whole_percent(TOLERANCE)
-    remarks = [f"the same: {same}, counts exactly and others within {tolerance}"]
-    if any(None not in (d.was, d.now) and d.direction is None for d in compared):
+    yield f"the same: {same}, counts exactly and others within {tolerance}"
+    sides = {d.kernel: d.sides for d in compared}
+    short = told_apart(sides)
+    both = [
+        (_spelled(kernel_name(short[name], KERNEL_WIDTH), form), was, now)
+        for name, (was, now) in sides.items()
+        if was is not None and now is not None
+    ]
+    counts = [
+        f"{was.launches_count} and {now.launches_count} launches of {name}"
+        for name, was, now in both
+        if was.launches_count != now.launches_count
+    ]
+    if counts:
+        yield f"{'in total' if total else 'per launch'}: {listed(counts)}"
+    grids = [
+        f"{name} {_extremes(was.grids)} -> {_extremes(now.grids)}"
+        for name, was, now in both
+        if was.grids and now.grids and was.grids != now.grids
+    ]
+    if grids:
+        yield f"other grids, so that launches may do other work: {listed(grids)}"
+    times = [d for d in compared if d.is_time and None not in (d.was, d.now)]
+    what = "time in total" if counts and total else "time"
+    yield from _time_remarks(what, [time.direction for time in times])
+    if times:
         known_clocks = [display.value(hertz, "Hz") for hertz in clocks if hertz]
         at = f", at {' and '.join(known_clocks)}" if known_clocks else ""
-        remarks.append(f"time is not judged: each launch ran alone under ncu{at}")
-    return remarks
+        yield f"each launch ran alone under ncu{at}"
+
+
+def _time_remarks(what: str, directions: Sequence[Direction | None]) -> Iterator[str]:
+    count = Counter(directions)
+    moved = [
+        f"{display.plural(count[direction], 'kernel')} {direction.value} at the same clock"
+        for direction in (Direction.SLOWER, Direction.FASTER)
+        if count[direction]
+    ]
+    if moved:
+        least = display.whole_percent(TIME_TOLERANCE)
+        yield f"{what}: {', '.join(moved)}, by more than {least}"
+    if count[None]:
+        some = f" of {display.plural(count[None], 'kernel')}"
+        which = "" if count[None] == len(directions) else some
+        apart = display.whole_percent(SAME_CLOCK)
+        yield (
+            f"{what}{which} is not judged: SM clocks differ by more than {apart}, or are "
+            "unknown"
+        )
+
+
+def _extremes(grids: Sequence[int]) -> str:
+    first, last = grids[0], grids[-1]
+    return f"{first}" if first == last else f"{first} … {last}"

@@ -160,6 +160,7 @@ def joint_explanation(
         text, change = name, verdict.change
         if change is not None:
             text += f": {_moved(verdict, change)}{_without(verdict, change)}"
+            text += _launches(verdict)
             text += _detectable(verdict, change, (verdict.threshold or 0.0,))
         yield from wrapped(text, width=width, depth=1)
     if len(texts) > _SHOWN_NAMES:
@@ -264,7 +265,8 @@ def _brief_evidence(verdict: Verdict) -> str:
     if change is None:
         return evidence(verdict)
     adjusted = " adjusted" if words.taken_out(change) else ""
-    return f"{_moved(verdict, change)}{adjusted}{_allowed(verdict)}"
+    moved = f"{_moved(verdict, change)}{adjusted}"
+    return f"{moved}{_launches(verdict)}{_allowed(verdict)}"
 
 
 def _rest(verdict: Verdict, head: str, whole: str) -> str:
@@ -320,7 +322,7 @@ def evidence(verdict: Verdict) -> str:
             width = change.high - change.low
             is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
             text += f" ({ends})" if is_known else " (interval unknown)"
-        text += _without(verdict, change)
+        text += _without(verdict, change) + _launches(verdict)
         text += _allowed(verdict) or ", no limit"
         text += _detectable(verdict, change, limits)
     elif estimate is not None:
@@ -465,6 +467,14 @@ def _without(verdict: Verdict, change: Change) -> str:
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     value = display.value(change.adjusted, unit)
     return f", {value} corrected for {' and '.join(parts)}"
+
+
+def _launches(verdict: Verdict) -> str:
+    """Return the launches behind a total of a captured report as text, or "" if equal."""
+    if verdict.evidence is None or verdict.evidence.launches is None:
+        return ""
+    then, now = (display.value(n, "count") for n in verdict.evidence.launches)
+    return f", launches {then} -> {now}"
 
 
 def _moved(verdict: Verdict, change: Change) -> str:

@@ -25,7 +25,7 @@ SCHEMAS = {
     "show FILE.ncu-rep": "pytest-gpuperf/capture/1",
     "show BINARY": "pytest-gpuperf/binary/1",
     "show FILE --launches": "pytest-gpuperf/launches/1",
-    "compare A.ncu-rep B.ncu-rep": "pytest-gpuperf/capture-comparison/1",
+    "compare A.ncu-rep B.ncu-rep": "pytest-gpuperf/capture-comparison/2",
     "bisect": "pytest-gpuperf/bisection/1",
     "baseline list": "pytest-gpuperf/baseline-list/1",
     "baseline show": "pytest-gpuperf/baseline-show/1",

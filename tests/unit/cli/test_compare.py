@@ -57,20 +57,20 @@ def compared(
     """Compare two captures; return the exit code, and the verdicts by metric."""
     code = cli.main(["compare", *arguments, "--format=json"])
     content = json.loads(capfdbinary.readouterr().out)
-    assert content["schema"] == "pytest-gpuperf/capture-comparison/1"
+    assert content["schema"] == "pytest-gpuperf/capture-comparison/2"
     return code, {d["metric"]: d["verdict"] for d in content["differences"]}
 
 
 def test_counts_are_exact_and_shares_have_slack(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    """One register more is a change; 2 % of two passes is none; time is not judged."""
+    """One register more is a change; 2 % of two passes is none; a time fails nothing by itself."""
     was = capture(tmp_path, "was.ncu-rep")
     near = {"dram_throughput": 51.9, "dram__bytes": 1.019e6, "duration": 3e6}
     code, verdicts = compared(capfdbinary, was, capture(tmp_path, "a.ncu-rep", **near))
 
     assert code == 0
-    assert verdicts["time"] is None
+    assert verdicts["time"] == "slower"
     assert {v for metric, v in verdicts.items() if metric != "time"} == {"same"}
     far = {"dram_throughput": 52.1, "dram__bytes": 1.1e6, "registers": 33.0}
     code, verdicts = compared(capfdbinary, was, capture(tmp_path, "b.ncu-rep", **far))
@@ -110,8 +110,8 @@ def test_kernels_are_paired_by_name_or_being_alone(
     assert compared(capfdbinary, was, renamed)[1]["registers"] == "same"
     assert cli.main(["compare", was, two]) == 0
     text = capfdbinary.readouterr().out.decode()
-    assert text.count("new") == 2
-    assert text.count("gone") == 1
+    verdicts = [line.split()[-1] for line in text.splitlines() if "launches" in line]
+    assert verdicts == ["new", "new", "gone"]
     assert cli.main(["compare", was, two, "--strict"]) == 3
 
 
@@ -163,7 +163,168 @@ def test_a_time_without_a_clock_is_not_judged_either(
     text = capfdbinary.readouterr().out.decode()
 
     assert "+100 %" in text
-    assert "time is not judged: each launch ran alone under ncu\n" in text
+    assert (
+        "time is not judged: SM clocks differ by more than 1 %, or are unknown\n"
+        in text
+    )
+    assert "each launch ran alone under ncu\n" in text
+
+
+def test_other_numbers_of_launches_are_compared_per_launch(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Three launches of 1 ms and four of 0.8 ms are faster, not slower, in every format."""
+    was = capture(tmp_path, "was.ncu-rep", *["copy"] * 3)
+    faster = {"duration": 0.8e6, "dram__bytes": 1.5e6}
+    now = capture(tmp_path, "now.ncu-rep", *["copy"] * 4, **faster)
+
+    assert cli.main(["compare", was, now]) == 1
+    text = capfdbinary.readouterr().out.decode()
+    rows = [line.split() for line in text.splitlines()]
+    time = "copy() time per launch 1.00 ms 800 us -20.0 % faster"
+    count = "copy() launches.count 3 4 +33.3 % captured"
+    dram = "copy() dram.bytes per launch 1 MB 1.5 MB +50.0 % worse"
+    for row in (time, count, dram):
+        assert row.split() in rows
+    assert "per launch: 3 and 4 launches of copy()\n" in text
+    assert "time: 1 kernel faster at the same clock, by more than 3 %\n" in text
+    assert "ncu, at 1.30 GHz and 1.30 GHz\n" in text
+    assert cli.main(["compare", was, now, "--format=markdown"]) == 1
+    page = capfdbinary.readouterr().out.decode()
+    assert (
+        "| `copy()` | time per launch | 1.00 ms | 800 us | -20.0 % | faster |" in page
+    )
+    assert "per launch: 3 and 4 launches of `copy()`\n" in page
+    assert cli.main(["compare", was, now, "--format=json"]) == 1
+    content = json.loads(capfdbinary.readouterr().out)
+    rows_of = {d["metric"]: d for d in content["differences"]}
+    assert rows_of["time"] == {
+        "kernel": "copy()",
+        "metric": "time",
+        "unit": "s",
+        "was": pytest.approx(1e-3),
+        "now": pytest.approx(0.8e-3),
+        "verdict": "faster",
+        "per_launch": True,
+        "launches": [3, 4],
+        "grids": [[64], [64]],
+        "sm_clocks_hz": [1.3e9, 1.3e9],
+    }
+    assert rows_of["launches.count"]["verdict"] == "captured"
+    assert not rows_of["dram.fraction"]["per_launch"]
+
+
+def test_the_name_of_a_kernel_is_no_markup(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Neither in a table nor in a sentence of Markdown."""
+    name = "at::<unnamed>::copy|@team*x*"
+    was = capture(tmp_path, "was.ncu-rep", name)
+    now = capture(tmp_path, "now.ncu-rep", name, name)
+    cli.main(["compare", was, now, "--format=markdown"])
+    page = capfdbinary.readouterr().out.decode()
+
+    assert "| `at::<unnamed>::copy\\|@team*x*()` | time per launch |" in page
+    assert "per launch: 1 and 2 launches of `at::<unnamed>::copy" in page
+
+
+def test_totals_are_compared_on_request(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """For captures of whole programs, in which the number of launches is a result."""
+    was = capture(tmp_path, "was.ncu-rep", *["copy"] * 3)
+    now = capture(tmp_path, "now.ncu-rep", *["copy"] * 4, duration=0.8e6)
+
+    assert compared(capfdbinary, was, now)[0] == 0
+    code, verdicts = compared(capfdbinary, was, now, "--total")
+    assert code == 1
+    assert (verdicts["dram.bytes"], verdicts["time"]) == ("worse", "slower")
+    assert verdicts["launches.count"] == "captured"
+    cli.main(["compare", was, now, "--total"])
+    text = capfdbinary.readouterr().out.decode()
+    assert "in total: 3 and 4 launches of copy()\n" in text
+    assert "time in total: 1 kernel slower at the same clock" in text
+    assert "per launch" not in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "codes"),
+    [
+        ({}, {"slower": 0, "worse": 0, "any": 0, "never": 0}),
+        ({"duration": 1.1e6}, {"slower": 1, "worse": 0, "any": 1, "never": 0}),
+        ({"duration": 0.9e6}, {"slower": 0, "worse": 0, "any": 1, "never": 0}),
+        ({"dram__bytes": 2e6}, {"slower": 0, "worse": 1, "any": 1, "never": 0}),
+        ({"dram__bytes": 5e5}, {"slower": 0, "worse": 0, "any": 1, "never": 0}),
+        ({"registers": 33.0}, {"slower": 0, "worse": 0, "any": 1, "never": 0}),
+        # The times are at clocks that differ.
+        (
+            {"duration": 1.1e6, "sm__cycles": 1.2e9},
+            {"slower": 3, "worse": 0, "any": 0, "never": 0},
+        ),
+    ],
+)
+def test_what_gives_the_exit_code_is_chosen(
+    tmp_path: Path,
+    changed: dict[str, float],
+    codes: dict[str, int],
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """A gate of times is not one of counters; the default is that of the counters."""
+    was = capture(tmp_path, "was.ncu-rep")
+    now = capture(tmp_path, "now.ncu-rep", **changed)
+    command = ["compare", was, now, "--strict"]
+
+    ended = {kind: cli.main([*command, f"--fail-on={kind}"]) for kind in codes}
+    assert ended == codes
+    assert cli.main(command) == codes["worse"]
+    capfdbinary.readouterr()
+
+
+def test_only_captures_are_compared_per_launch(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Options without a meaning for runs are refused together."""
+    run = str(tmp_path / "run.json")
+
+    for command in ([run, run], ["--against=HEAD"]):
+        assert cli.main(["compare", *command, "--fail-on=slower", "--total"]) == 2
+        message = capfdbinary.readouterr().err.decode()
+        assert "only a comparison of two captures has --fail-on and --total" in message
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e308])
+def test_a_launch_without_a_number_has_no_part_in_a_total(
+    tmp_path: Path, number: float, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The time of two launches out of three is the time of nothing."""
+    was = capture(tmp_path, "was.ncu-rep", "copy", "copy")
+    now = capture(tmp_path, "now.ncu-rep", "copy", "copy", "copy")
+    content = json.loads(Path(now).read_bytes().removeprefix(b"NVR\0"))
+    metrics = content["ranges"][0][1]["metrics"]
+    metrics["gpu__time_duration.sum"] = (DOUBLE, number, "ns")
+    metrics["dram__bytes.sum"] = (DOUBLE, number, "byte")
+    Path(now).write_bytes(b"NVR\0" + json.dumps(content).encode())
+
+    _, verdicts = compared(capfdbinary, was, now)
+    assert (verdicts["time"], verdicts["dram.bytes"]) == ("gone", "gone")
+
+
+def test_other_grids_are_told(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The launches of a kernel may have done other work, even if there are as many."""
+    was = capture(tmp_path, "was.ncu-rep", "copy", "fill")
+    now = capture(tmp_path, "now.ncu-rep", "copy", "fill")
+    content = json.loads(Path(now).read_bytes().removeprefix(b"NVR\0"))
+    metrics = content["ranges"][0][0]["metrics"]
+    content["ranges"][0].append(json.loads(json.dumps(content["ranges"][0][0])))
+    metrics["launch__grid_size"] = (DOUBLE, 4096.0, "")
+    Path(now).write_bytes(b"NVR\0" + json.dumps(content).encode())
+    cli.main(["compare", was, now])
+    text = capfdbinary.readouterr().out.decode()
+
+    told = "other grids, so that launches may do other work: copy() 64 -> 64 … 4096\n"
+    assert told in text
 
 
 def test_a_launch_that_was_not_measured_is_told(

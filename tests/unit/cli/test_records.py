@@ -23,7 +23,7 @@ MISS = "lts__t_sectors_lookup_miss.sum"
 
 
 def launch(
-    index: int, counters: dict[str, float], *, measured: bool = True
+    index: int, counters: dict[str, float | None], *, measured: bool = True
 ) -> CapturedLaunch:
     return CapturedLaunch(
         index=index,
@@ -114,6 +114,15 @@ def test_a_mistyped_counter_finds_its_neighbours() -> None:
         "not in this capture: registesr; did you mean registers?",
         "not in this capture: zzz",
     )
+
+
+def test_a_counter_without_a_value_is_in_the_capture() -> None:
+    """ncu writes one that it could not count as NaN, which is not a mistyped name."""
+    read = report(launch(0, {REGISTERS: None, HIT: 1.0, MISS: 1.0}))
+    _, told = selected(read, [REGISTERS, "registers", HIT])
+
+    why = f"n/a: launch 0 has {REGISTERS} without a value; profile again"
+    assert set(told) == {f"{REGISTERS} {why}", f"registers {why}"}
 
 
 def test_a_name_of_nothing_is_refused() -> None:

@@ -16,8 +16,10 @@ from pytest_gpuperf.collect.ncu.launches import read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import (
     SPELLINGS,
+    captured_values,
     spelled,
     standard_counters,
+    unusable,
     vendor_names,
 )
 from pytest_gpuperf.compute.derive import stall_shares, value_of
@@ -30,6 +32,7 @@ from pytest_gpuperf.model.counters import (
     Limiter,
     LimiterName,
 )
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.launch import CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.metric import is_counter
 
@@ -110,6 +113,24 @@ def test_a_spelling_has_the_form_of_a_counter(name: str) -> None:
             1.2e9,
         ),
         ("lts__t_sector_hit_rate.pct", (57, "%"), "l2_hit_fraction", 0.57),
+        # reports of 2019 have other names, and state no unit
+        ("gpu__time_duration", (1600, ""), "duration_s", 1.6e-6),
+        ("gpu__time_duration", (1.6, "usecond"), "duration_s", 1.6e-6),
+        ("gpc__frequency", (1.7e9, ""), "sm_clock_hz", 1.7e9),
+        ("dram__read_bytes", (406560, ""), "dram_read_bytes", 406560),
+        ("dram__write_bytes", (96, ""), "dram_write_bytes", 96),
+        (
+            "launch__shared_mem_per_block_static",
+            (51, ""),
+            "static_shared_bytes",
+            51,
+        ),
+        (
+            "launch__shared_mem_per_block_dynamic",
+            (0, ""),
+            "dynamic_shared_bytes",
+            0,
+        ),
         # older versions write another word beside the same number
         ("lts__t_sector_hit_rate.pct", (57, "sector"), "l2_hit_fraction", 0.57),
         (
@@ -137,12 +158,91 @@ def test_a_unit_that_does_not_fit_is_no_value(unit: str | None) -> None:
     assert found.values == {}
 
 
-@pytest.mark.parametrize("value", [None, "yes", math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("counter", "name"),
+    [
+        ("launch__shared_mem_per_block_static", "static_shared_bytes"),
+        ("gpu__time_duration", "duration_s"),
+    ],
+)
+def test_a_stated_unit_is_not_replaced(counter: str, name: str) -> None:
+    """Only where none is stated does the name of a counter say what it is."""
+    found = unusable(launch(**{counter: (7, "furlong")}), [name])
+
+    assert standard_counters(launch(**{counter: (7, "furlong")})).values == {}
+    assert found is not None
+    assert found.code is GapCode.UNIT_MISMATCH
+    assert f"launch 0 has {counter} in furlong" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "words"),
+    [
+        ((7, ""), GapCode.NOT_STATED, "without a unit"),
+        (
+            (7, "sector"),
+            GapCode.UNIT_MISMATCH,
+            "in sector, which is not a unit of bytes",
+        ),
+        ((math.nan, "byte"), GapCode.NOT_STATED, "without a value"),
+        ((None, "byte"), GapCode.NOT_STATED, "without a value"),
+        (("many", "byte"), GapCode.NOT_DEFINED, "as a text"),
+    ],
+)
+def test_a_counter_that_gives_no_number_is_not_absent(
+    written: Written, code: GapCode, words: str
+) -> None:
+    """Who collected it need not collect it again."""
+    found = unusable(launch(**{"dram__bytes.sum": written}), ["dram_bytes"])
+
+    assert found is not None
+    assert (found.code, found.reason) == (code, f"launch 0 has dram__bytes.sum {words}")
+    assert found.remedy
+
+
+@pytest.mark.parametrize(
+    ("metrics", "names"),
+    [
+        ({}, ["dram_bytes"]),
+        ({"dram__bytes.sum": (None, None)}, ["dram_bytes", "dram__bytes.sum"]),
+        ({"dram__bytes.sum": (7, "byte")}, ["dram_bytes"]),
+        ({"dram__bytes.sum": (7, "")}, ["dram__bytes.sum"]),
+        (
+            {
+                "gpu__time_duration.sum": (None, "ns"),
+                "gpu__time_duration.avg": (7, "ns"),
+            },
+            ["duration_s"],
+        ),
+    ],
+)
+def test_a_counter_that_is_absent_or_a_number_is_usable(
+    metrics: dict[str, Written], names: list[str]
+) -> None:
+    """By its own name a counter needs no unit; one of several spellings is enough."""
+    assert unusable(launch(**metrics), names) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration"]
+)
+def test_rates_are_weighted_by_the_time_of_any_name(name: str) -> None:
+    """Reports of 2019 have the time by its old name."""
+    rates = [
+        launch(**{"a__b.pct": (rate, "%"), name: (time, "")})
+        for rate, time in ((10.0, 1.0), (40.0, 3.0))
+    ]
+
+    assert captured_values("a__b.pct", rates).weights == (1.0, 3.0)
+
+
+@pytest.mark.parametrize("value", [None, "yes", math.nan, math.inf, 1e308, 10**400])
 def test_what_is_no_number_is_absent(value: float | str | None) -> None:
     """Absent, and so never 0."""
     given = launch(**{"smsp__inst_executed.sum": (value, "inst")})
 
     assert standard_counters(given).values == {}
+    assert captured_values("smsp__inst_executed.sum", [given]).values == ()
 
 
 def test_the_best_spelling_that_is_there_counts() -> None:
@@ -246,6 +346,7 @@ def test_a_report_is_asked_for_the_names_of_all_chips() -> None:
     assert names == (
         "dram__bytes_read.sum",
         "dram__bytes_op_read.sum",
+        "dram__read_bytes",
         f"{CAPABILITY}major",
         f"{CAPABILITY}minor",
     )

@@ -10,9 +10,11 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.judge.files import (
+    CapturedKernel,
     CaptureSide,
     Difference,
     Direction,
+    FailOn,
     Mismatch,
     ValuePair,
     captures_pass,
@@ -38,7 +40,7 @@ from unit.judge.building import KEY
 
 
 def side(
-    kernels: Mapping[str, Mapping[str, tuple[float, str]]] | None = None,
+    kernels: Mapping[str, CapturedKernel] | None = None,
     *,
     gpu: str = "NVIDIA A40",
     clock_hz: float | None = 1e9,
@@ -52,10 +54,20 @@ def side(
     )
 
 
-def kernel(time_s: float = 1e-3, **values: float) -> dict[str, tuple[float, str]]:
-    """Return the metrics of a kernel; a time of 0 was not collected."""
+def kernel(
+    time_s: float = 1e-3,
+    *,
+    launches: int = 1,
+    clock_hz: float | None = None,
+    **values: float,
+) -> CapturedKernel:
+    """Return a kernel with totals of its launches; a time of 0 was not collected."""
     named = {name.replace("_", "."): (value, "") for name, value in values.items()}
-    return {"time": (time_s, "s"), **named} if time_s else named
+    timed = {"time": (time_s, "s")} if time_s else {}
+    counted = {"launches.count": (float(launches), "count")}
+    return CapturedKernel(
+        launches_count=launches, values={**timed, **counted, **named}, clock_hz=clock_hz
+    )
 
 
 def direction(metric: str, was: float, now: float, unit: str = "") -> Direction | None:
@@ -70,7 +82,8 @@ def direction(metric: str, was: float, now: float, unit: str = "") -> Direction 
         ("dram.bytes", "B", 102.0, Direction.SAME),
         ("dram.bytes", "B", 102.1, Direction.WORSE),
         ("dram.bytes", "B", 97.9, Direction.BETTER),
-        ("launches.count", "", 101.0, Direction.WORSE),
+        ("launches.count", "", 101.0, Direction.CAPTURED),
+        ("launches.count", "", 99.0, Direction.CAPTURED),
         ("registers", "", 101.0, Direction.CHANGED),
         ("stack_bytes", "B", 101.0, Direction.WORSE),
     ],
@@ -95,9 +108,122 @@ def test_a_few_kilobytes_of_dram_are_no_change() -> None:
     assert direction("shared_bytes", 4096.0, 4224.0, "bytes") is Direction.CHANGED
 
 
-def test_times_are_not_judged() -> None:
-    """One launch under a profiler says little of its time."""
-    assert direction("time", 1e-3, 1.0, "s") is None
+@pytest.mark.parametrize(
+    ("time_s", "clocks_hz", "expected"),
+    [
+        (1.04e-3, (1e9, 1.009e9), Direction.SLOWER),
+        (0.96e-3, (1e9, 0.991e9), Direction.FASTER),
+        (1.03e-3, (1e9, 1e9), Direction.SAME),
+        (2e-3, (1e9, 1.02e9), None),
+        (2e-3, (1e9, None), None),
+        (2e-3, (None, None), None),
+        (2e-3, (0.0, 0.0), None),
+    ],
+)
+def test_times_are_compared_at_the_same_clock(
+    time_s: float,
+    clocks_hz: tuple[float | None, float | None],
+    expected: Direction | None,
+) -> None:
+    """Equal launches differ by up to 3 % there; at other or unknown clocks a time says little."""
+    was, now = (
+        side({"a": kernel(seconds, clock_hz=hertz)})
+        for seconds, hertz in zip((1e-3, time_s), clocks_hz, strict=True)
+    )
+    (time, count) = differences(was, now)
+
+    assert (time.metric, time.direction) == ("time", expected)
+    assert count.direction is Direction.SAME
+
+
+def test_totals_of_different_numbers_of_launches_are_compared_per_launch() -> None:
+    """How many launches were captured is a setting of the profiler, not a change of the kernel."""
+    totals = {"instructions_count": 3e6, "dram_bytes": 3e9, "dram_fraction": 0.5}
+    was = side({"a": kernel(3e-3, launches=3, **totals)})
+    totals = {"instructions_count": 3.2e6, "dram_bytes": 4.04e9, "dram_fraction": 0.5}
+    now = side({"a": kernel(3.2e-3, launches=4, **totals)})
+
+    rows = {d.metric: (d.was, d.now, d.per_launch) for d in differences(was, now)}
+    assert rows == {
+        "time": (pytest.approx(1e-3), pytest.approx(0.8e-3), True),
+        "launches.count": (3, 4, False),
+        "instructions.count": (1e6, 0.8e6, True),
+        "dram.bytes": (1e9, 1.01e9, True),
+        "dram.fraction": (0.5, 0.5, False),
+    }
+    verdicts = {d.metric: d.direction for d in differences(was, now)}
+    assert verdicts["dram.bytes"] is Direction.SAME
+    assert verdicts["instructions.count"] is Direction.BETTER
+    in_total = {d.metric: d for d in differences(was, now, total=True)}
+    assert not any(d.per_launch for d in in_total.values())
+    assert in_total["dram.bytes"].direction is Direction.WORSE
+    assert in_total["launches.count"].direction is Direction.CAPTURED
+
+
+def test_equal_numbers_of_launches_are_compared_in_total() -> None:
+    """So are the other kernels of captures in which one kernel has another number."""
+    was = side({"a": kernel(launches=2, dram_bytes=2e9), "b": kernel(launches=1)})
+    now = side({"a": kernel(launches=2, dram_bytes=2e9), "b": kernel(launches=100)})
+
+    assert {d.kernel for d in differences(was, now) if d.per_launch} == {"b"}
+
+
+def of(direction: Direction) -> Difference:
+    """Return a difference with a direction, of the metric that can have it."""
+    clocks = tuple(kernel(clock_hz=1e9) for _ in range(2))
+    metric, was, now = {
+        Direction.SLOWER: ("time", 1.0, 2.0),
+        Direction.FASTER: ("time", 2.0, 1.0),
+        Direction.WORSE: ("instructions.count", 1.0, 2.0),
+        Direction.BETTER: ("instructions.count", 2.0, 1.0),
+        Direction.CHANGED: ("registers", 1.0, 2.0),
+        Direction.SAME: ("registers", 1.0, 1.0),
+        Direction.CAPTURED: ("launches.count", 1.0, 2.0),
+        Direction.NEW: ("launches.count", None, 1.0),
+        Direction.GONE: ("launches.count", 1.0, None),
+    }[direction]
+    difference = Difference(
+        kernel="a",
+        metric=metric,
+        unit="",
+        was=was,
+        now=now,
+        sides=(clocks[0], clocks[1]),
+    )
+    assert difference.direction is direction
+    return difference
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "failing", "passing"),
+    [
+        (FailOn.SLOWER, {"slower"}, {"faster"}),
+        (FailOn.WORSE, {"worse"}, {"better", "same"}),
+        (
+            FailOn.ANY,
+            {"slower", "faster", "worse", "better", "changed", "new", "gone"},
+            {"same"},
+        ),
+        (FailOn.NEVER, set(), {"better", "same"}),
+    ],
+)
+def test_what_fails_a_comparison_of_captures_is_chosen(
+    fail_on: FailOn, failing: set[str], passing: set[str]
+) -> None:
+    """A difference that is not of the chosen kind decides nothing."""
+    for one in Direction:
+        passes = captures_pass([of(one)], fail_on)
+        expected = True if one.value in passing else None
+        assert passes is (False if one.value in failing else expected), one
+
+
+def test_a_failing_difference_outweighs_the_others() -> None:
+    """Wherever it stands."""
+    both = [of(Direction.SLOWER), of(Direction.FASTER)]
+
+    assert captures_pass(both, FailOn.SLOWER) is False
+    assert captures_pass(both[::-1], FailOn.SLOWER) is False
+    assert captures_pass(both) is None
 
 
 @pytest.mark.parametrize(
@@ -131,20 +257,20 @@ def test_clocks_that_read_low_by_one_factor_are_of_one_setting() -> None:
 
 def test_a_kernel_alone_in_its_capture_needs_no_name() -> None:
     """A variant under another name is compared all the same."""
-    (difference,) = differences(
-        side({"old": kernel(0, registers=32)}), side({"new": kernel(0, registers=32)})
-    )
+    was, now = (side({name: kernel(0, registers=32)}) for name in ("old", "new"))
 
-    assert (difference.kernel, difference.direction) == ("new", Direction.SAME)
+    assert {(d.kernel, d.direction) for d in differences(was, now)} == {
+        ("new", Direction.SAME)
+    }
 
 
 def test_of_a_kernel_in_one_capture_only_its_launches_are_listed() -> None:
     """The longest kernel comes first; new and gone ones have one line each."""
-    was = side({"a": kernel(1e-3, launches_count=1, registers=32)})
+    was = side({"a": kernel(1e-3, registers=32)})
     now = side(
         {
-            "b": kernel(2e-3, launches_count=1, registers=32),
-            "c": kernel(3e-3, launches_count=2, registers=32),
+            "b": kernel(2e-3, registers=32),
+            "c": kernel(3e-3, launches=2, registers=32),
         }
     )
 
@@ -162,6 +288,7 @@ def test_a_metric_of_one_capture_is_new_or_gone() -> None:
 
     assert [(d.metric, d.direction) for d in differences(was, now)] == [
         ("time", None),
+        ("launches.count", Direction.SAME),
         ("registers", Direction.SAME),
         ("l2.bytes", Direction.NEW),
         ("dram.bytes", Direction.GONE),

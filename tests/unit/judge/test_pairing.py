@@ -576,3 +576,49 @@ def test_a_test_without_a_compared_metric_is_silent() -> None:
     assert block.silent(both) == frozenset()
     assert block.silent({"a": {"time": 0.05}, "b": {"time": None}}) == {"a"}
     assert block.silent({}) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "counts", "now", "expected"),
+    [
+        ("dram.bytes", [3.0, 3.0], 4.0, (3.0, 4.0)),
+        ("dram.bytes", [3.0, 4.0], 4.0, (3.5, 4.0)),
+        ("dram.bytes", [4.0], 4.0, None),
+        ("dram.bytes", [], 4.0, None),
+        ("dram.bytes", [3.0], None, None),
+        ("launches.count", [3.0], 4.0, None),
+        ("l2.hit_fraction", [3.0], 4.0, None),
+    ],
+)
+def test_the_launches_behind_a_total_of_a_report_are_kept(
+    metric: str,
+    counts: list[float],
+    now: float | None,
+    expected: tuple[float, float] | None,
+) -> None:
+    """A share has no total, and a number of launches is itself what is compared."""
+    from_report = {"source": "ncu-report", "unit": ""}
+    of_metric = {"metric": metric, **from_report}
+    of_count = {"metric": "launches.count", **from_report}
+    stored = [
+        kept(number, held(count, **of_count), held(1.0, **of_metric))
+        for number, count in enumerate(counts)
+    ]
+    stored.append(kept(9, held(1.0, **of_metric)))
+    launches = [] if now is None else [estimate(now, **of_count)]
+    found = paired([measured(estimate(2.0, **of_metric), *launches)], stored, metric)
+
+    assert found.launches == expected
+
+
+def test_the_launches_of_a_measured_call_are_its_own() -> None:
+    """A call that launches more kernels has changed, and its counts are judged as they are."""
+    of_count = {"metric": "launches.count", "unit": "count"}
+    of_bytes = {"metric": "dram.bytes", "unit": "bytes"}
+    now = [measured(estimate(4.0, **of_count), estimate(2.0, **of_bytes))]
+    found = paired(
+        now, [kept(0, held(3.0, **of_count), held(1.0, **of_bytes))], "dram.bytes"
+    )
+
+    assert found.stored
+    assert found.launches is None

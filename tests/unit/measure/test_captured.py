@@ -8,7 +8,9 @@ from pytest_gpuperf.compute.derive import FORMULAS
 from pytest_gpuperf.measure.captured import (
     ANALYSED,
     analyses,
+    capture_side,
     capture_values,
+    first_counters,
     kernel_analyses,
     report_counters,
 )
@@ -43,7 +45,7 @@ BLOCK: dict[str, tuple[float | str, str]] = {
 
 
 def launch(
-    kernel: str = "gemm", /, **metrics: tuple[float | str, str]
+    kernel: str = "gemm", /, **metrics: tuple[float | str | None, str]
 ) -> CapturedLaunch:
     return CapturedLaunch(
         index=0,
@@ -127,6 +129,61 @@ def test_a_missing_counter_is_named(
 
     assert found.reason == "no launch in the report has it"
     assert found.remedy == f"collect it: {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("metric", "counters", "reason"),
+    [
+        ("dram.bytes", {READ: (1e6, ""), WRITE: (0, "")}, f"{READ} without a unit"),
+        (
+            "dram.bytes",
+            {READ: (1e6, "inst")},
+            f"{READ} in inst, which is not a unit of",
+        ),
+        (READ, {READ: (None, "byte")}, f"{READ} without a value"),
+        (
+            "registers",
+            {"launch__registers_per_thread": (None, "")},
+            "without a value",
+        ),
+        ("a__name", {"a__name": ("A40", "")}, "a__name as a text"),
+    ],
+)
+def test_a_counter_of_the_report_is_not_called_absent(
+    metric: str, counters: dict[str, tuple[float | str | None, str]], reason: str
+) -> None:
+    """Also where other launches have its value; to collect it again would bring nothing."""
+    usable = launch(**moved(1e6, 1e6), **BLOCK)
+    counted = replace(launch(**HOPPER, **counters), index=4)
+
+    for launches in ([counted], [usable, counted]):
+        found = gap(metric, *launches)
+        assert "launch 4 has " in found.reason
+        assert reason in found.reason
+        assert "collect it" not in found.remedy
+
+
+def test_a_report_of_2019_has_the_metrics_of_its_counters() -> None:
+    """Its counters have other names and no units, and the remedy knows its names."""
+    counters: dict[str, tuple[float | str, str]] = {
+        "gpu__time_duration": (1.5e9, ""),
+        "gpc__frequency": (1.7e9, ""),
+        "dram__read_bytes": (406560.0, ""),
+        "dram__write_bytes": (96.0, ""),
+        "launch__shared_mem_per_block_static": (16.0, ""),
+        "launch__shared_mem_per_block_dynamic": (35.0, ""),
+    }
+    old = launch(**counters)
+    side = capture_side(Capture(ranges=(CapturedRange(launches=(old,)),)))
+
+    assert one("dram.bytes", old).value == 406656
+    assert one("shared_bytes", old).value == 51
+    assert one("launch__shared_mem_per_block_static", old).unit == "byte"
+    assert side is not None
+    assert side.clock_hz == 1.7e9
+    assert side.kernels["gemm()"].values["time"] == (1.5, "s")
+    assert gap("time", old).remedy.endswith("as gpu__time_duration")
+    assert counters.keys() <= {*first_counters()}
 
 
 def test_a_chip_without_the_counter_is_told() -> None:

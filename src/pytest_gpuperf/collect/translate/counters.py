@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCounters
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.launch import KERNEL, CapturedLaunch
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.launch import KERNEL, CapturedLaunch, CapturedValue
 from pytest_gpuperf.model.quantity import counter_unit
 
 # Counters that describe a launch. For a range or a graph, ncu reports the values of one of
 # the kernels.
 _OF_LAUNCH = ("launch__", "sm__maximum_warps_")
 _PERCENT = 100.0  # Nsight Compute writes fractions in percent.
+# No counter of a real launch counts as much. Sums and products of smaller numbers are finite.
+_TOO_LARGE = 1e100
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 _ACTIVE = "avg.pct_of_peak_sustained_active"
 
@@ -80,6 +82,7 @@ def _dram_bytes(direction: str) -> tuple[Spelling, ...]:
             counter=f"dram__bytes_{direction}.sum", never=_NO_DRAM | _BY_OPERATION
         ),
         Spelling(counter=f"dram__bytes_op_{direction}.sum", only=_BY_OPERATION),
+        _dram(f"dram__{direction}_bytes"),
     )
 
 
@@ -122,8 +125,19 @@ _LETTERS = {"fp32": "f", "fp64": "d"}
 _SAMPLED = {"no_instruction": "no_instructions"}
 
 
+# Reports of 2019 state no units. The counters of the table have these names only there.
+_SHARED_MEMORY = "launch__shared_mem_"
+_UNSTATED = {
+    "gpu__time_duration": "ns",
+    "gpc__frequency": "hz",
+    "dram__read_bytes": "byte",
+    "dram__write_bytes": "byte",
+}
+
 SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
-    "duration_s": _plain("gpu__time_duration.sum", "gpu__time_duration.avg"),
+    "duration_s": _plain(
+        "gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration"
+    ),
     "grid_blocks_count": _plain("launch__grid_size"),
     "block_threads_count": _plain("launch__block_size"),
     "registers_count": _plain("launch__registers_per_thread"),
@@ -145,6 +159,7 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
         "sm__cycles_elapsed.avg.per_second",
         "smsp__cycles_elapsed.avg.per_second",
         "gpc__cycles_elapsed.avg.per_second",
+        "gpc__frequency",
     ),
     "warps_active_fraction": _percent(f"sm__warps_active.{_ACTIVE}"),
     "warps_possible_fraction": _percent("sm__maximum_warps_per_active_cycle_pct"),
@@ -260,11 +275,63 @@ def standard_counters(
             if si is None:
                 values[name] = number / spelling.per
                 break
-            unit = counter_unit(launch.metrics[spelling.counter].unit or "")
+            unit = counter_unit(
+                _unit(launch.metrics[spelling.counter], spelling.counter)
+            )
             if unit is not None and unit.si == si:
                 values[name] = unit.to_si(number)
                 break
     return LaunchCounters(values=values, mode=mode)
+
+
+def _unit(counted: CapturedValue, counter: str) -> str:
+    """Return the tool's unit of a counter, or "" if neither stated nor known by the name."""
+    by_name = "byte" if counter.startswith(_SHARED_MEMORY) else ""
+    return counted.unit or _UNSTATED.get(counter, by_name)
+
+
+def unusable(launch: CapturedLaunch, names: Iterable[str]) -> Gap | None:
+    """
+    Return why a counter of a launch gives no number, or None for counters that it lacks.
+
+    Args:
+        launch: A launch that was measured.
+
+        names: Counters by standard names, whose values need a unit, or by the tool's own
+            names.
+    """
+    names = tuple(names)
+    known = standard_counters(launch, names).values
+    for name in names:
+        si = _SCALED.get(name.rpartition("_")[2]) if name in SPELLINGS else None
+        spellings = () if name in known else SPELLINGS.get(name, _plain(name))
+        for spelling in spellings:
+            gap = _unusable(launch, spelling.counter, si)
+            if gap is not None:
+                return gap
+    return None
+
+
+def _unusable(launch: CapturedLaunch, counter: str, si: str | None) -> Gap | None:
+    counted = launch.metrics.get(counter)
+    if counted is None or counted.unit is None:
+        return None
+    has = f"launch {launch.index} has {counter}"
+    if isinstance(counted.value, str):
+        remedy = "choose a counter that is a number"
+        return Gap(code=GapCode.NOT_DEFINED, reason=f"{has} as a text", remedy=remedy)
+    if number_of(launch, counter) is None:
+        reason = f"{has} without a value"
+        return Gap(code=GapCode.NOT_STATED, reason=reason, remedy="profile again")
+    unit = counter_unit(_unit(counted, counter))
+    if si is None or (unit is not None and unit.si == si):
+        return None
+    how = f"in {counted.unit}, which is not a unit of {si}"
+    return Gap(
+        code=GapCode.UNIT_MISMATCH if counted.unit else GapCode.NOT_STATED,
+        reason=f"{has} {how if counted.unit else 'without a unit'}",
+        remedy="ask for that counter by its own name",
+    )
 
 
 def describes_launch(counter: str) -> bool:
@@ -296,11 +363,11 @@ def spelled(name: str, launch: CapturedLaunch) -> str | None:
 
 
 def number_of(launch: CapturedLaunch, name: str) -> float | None:
-    """Return a finite number of a launch, or None if the launch has none of that name."""
+    """Return a number of a launch, or None if the launch has none of that name."""
     value = launch.metrics.get(name)
     if value is None or not isinstance(value.value, (int, float)):
         return None
-    return float(value.value) if math.isfinite(value.value) else None
+    return float(value.value) if abs(value.value) < _TOO_LARGE else None
 
 
 def capability_of(launch: CapturedLaunch) -> tuple[int, int] | None:
@@ -312,6 +379,12 @@ def capability_of(launch: CapturedLaunch) -> tuple[int, int] | None:
 # The weight of a launch in a mean rate.
 DURATION = "gpu__time_duration.sum"
 _NAME = "device__attribute_display_name"
+
+
+def duration_counter(launch: CapturedLaunch) -> str:
+    """Return the counter of a launch's time by the name in its report."""
+    names = (spelling.counter for spelling in SPELLINGS["duration_s"])
+    return next((n for n in names if number_of(launch, n) is not None), DURATION)
 
 
 class Captured(Frozen, frozen=True, kw_only=True):
@@ -343,16 +416,17 @@ def captured_values(counter: str, launches: Sequence[CapturedLaunch]) -> Capture
 
         launches: Launches that were measured.
     """
-    values = [
-        launch.metrics[counter] for launch in launches if counter in launch.metrics
+    numbers = [
+        (number, _unit(launch.metrics[counter], counter))
+        for launch in launches
+        if (number := number_of(launch, counter)) is not None
     ]
-    numbers = [v for v in values if isinstance(v.value, (int, float))]
-    weights = [number_of(launch, DURATION) for launch in launches]
+    weights = [number_of(launch, duration_counter(launch)) for launch in launches]
     durations = [weight for weight in weights if weight is not None]
     return Captured(
-        values=tuple(v.value for v in numbers if isinstance(v.value, (int, float))),
+        values=tuple(number for number, _ in numbers),
         weights=tuple(durations) if len(durations) == len(launches) else (),
-        unit=(numbers[0].unit if numbers else None) or "count",
+        unit=(numbers[0][1] if numbers else "") or "count",
         absent_count=len(launches) - len(numbers),
     )
 
@@ -380,7 +454,8 @@ def needed_counters(
 
         standard: Counters by standard names.
     """
-    return tuple(dict.fromkeys((*counters, *vendor_names(standard), DURATION, _NAME)))
+    names = vendor_names((*standard, "duration_s"))
+    return tuple(dict.fromkeys((*counters, *names, _NAME)))
 
 
 def kernel_values(kernel: KernelResources) -> dict[str, tuple[float | None, str]]:
