@@ -325,7 +325,7 @@ def _function(value: object) -> Callable[..., object]:
 
 
 def _accepted(values: tuple[object, ...]) -> tuple[str, ...]:
-    wrong = [value for value in values if value not in WORK_DOUBTS]
+    wrong = [v for v in values if not isinstance(v, str) or v not in WORK_DOUBTS]
     allowed = ", ".join(sorted(WORK_DOUBTS))
     _refuse(wrong, "not a doubt that can be accepted", f"write {allowed}")
     return tuple(str(value) for value in dict.fromkeys(values))

@@ -107,7 +107,6 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
 # not kept by such a value, unless the marker accepts the doubt.
 WORK_DOUBTS = frozenset(
     {
-        "background-work",
         "lazy-result",
         "leaves-garbage",
         "less-work",

@@ -466,8 +466,8 @@ def test_a_binary_is_its_worst_kernel() -> None:
         (
             {"spills_bytes": None},
             "spills_bytes",
-            "does not name bar(float*)",
-            "log of the whole",
+            "does not say what was spilled",
+            "ptxas_log=",
         ),
         (
             {"threads_per_block": None},

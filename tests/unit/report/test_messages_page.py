@@ -85,8 +85,8 @@ def changed_void() -> Void:
 def doubtful() -> Verdict:
     """Return the verdict on a limit that only the time of a cached result meets."""
     text = (
-        "with parser.cache as before the first call, a call takes 85.3 times as long:"
-        " later calls had less to do; give setup= that starts anew"
+        "the first call took 85.3 times the median of the later calls, and changed"
+        " parser.cache, where they may find its work done; give setup= that starts anew"
     )
     note = Note(code="less-work", text=text, doubt=True, full_s=2.1e-3)
     value = estimate(24.6 * US)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import marshal
 import sys
 from array import array
@@ -100,8 +101,8 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
     kind = type(value).__name__
     if isinstance(value, _CONTAINERS):
         # A plain container is a single content. Otherwise its size and items are.
-        if _marshalled(value) is not None:
-            yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
+        if marshalled(value) is not None:
+            yield Content(place=place, kind=kind, read=lambda: marshalled(value))
             return
         if not isinstance(value, (tuple, frozenset)):
             yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
@@ -129,14 +130,14 @@ def digest(content: Content) -> bytes | None:
 def scalar_bytes(value: object) -> bytes | None:
     """Return a plain number or text as bytes, or None for other values."""
     if isinstance(value, _PLAIN) or type(value).__module__ == "numpy":
-        return _marshalled(value)
+        return marshalled(value)
     return None
 
 
 _Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
 
 
-def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
+def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
     """Return builtins as bytes, or None if any other type is included."""
     if isinstance(value, (list, deque)):
         value = list(islice(value, 0, None, len(value) // _MOST_ITEMS + 1))
@@ -149,10 +150,9 @@ def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what
         return None
 
 
-def holdings(owner: object) -> dict[str, int]:
+def holdings(owner: object) -> list[tuple[object, int]]:
     """
-    Return the number of items that the attributes of an object hold, or have left to
-    give.
+    Return what the attributes of an object hold, with the number of items left.
 
     The attributes of a function are the variables of its closure. Containers are
     counted, and so are iterators that know their length. An unfinished generator counts
@@ -160,38 +160,45 @@ def holdings(owner: object) -> dict[str, int]:
     empty. No code of the object's class runs, so a proxy is not resolved.
     """
     if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
-        return {}
-    held: dict[str, int] = {}
-    for name, value in _attributes(owner).items():
-        items: int | None
-        if type(value) in _EMPTIED:
-            items = len(cast("Sized", value))
-        elif type(value) is GeneratorType:
-            items = int(value.gi_frame is not None)
-        else:
-            items = _items_left(value)
-        if items is not None:
-            held[name] = items
-    return held
+        return []
+    values: list[object] = []
+    if type(owner) is FunctionType:
+        values += attributes(owner).values()
+    else:
+        # Until Python 3.12, an object whose `__dict__` was read is slower from then on.
+        values += gc.get_referents(owner)
+        values += [v for d in values if type(d) is dict for v in d.values()]
+    held = [(value, items_left(value)) for value in values]
+    return [(value, items) for value, items in held if items is not None]
 
 
-def _attributes(owner: object) -> dict[str, object]:
-    attributes: dict[str, object] = {}
+def items_left(value: object) -> int | None:
+    """Return the number of items in a container, an iterator or a generator, else None."""
+    if type(value) in _EMPTIED:
+        return len(cast("Sized", value))
+    if type(value) is GeneratorType:
+        return int(value.gi_frame is not None)
+    return _items_left(value)
+
+
+def attributes(owner: object) -> dict[str, object]:
+    """Return the attributes of an object, or the variables of a function's closure."""
+    found: dict[str, object] = {}
     if type(owner) is FunctionType:
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
-        attributes |= {
+        found |= {
             name: cell.cell_contents for name, cell in cells if cell != CellType()
         }
     for kind in type(owner).__mro__:
         members = vars(kind)
         if type(members.get("__dict__")) is GetSetDescriptorType:
-            attributes |= members["__dict__"].__get__(owner)
+            found |= members["__dict__"].__get__(owner)
         for name, member in members.items() if "__slots__" in members else ():
             if type(member) is MemberDescriptorType:
                 # The slot is not filled.
                 with suppress(AttributeError):
-                    attributes[name] = member.__get__(owner)
-    return attributes
+                    found[name] = member.__get__(owner)
+    return found
 
 
 def _progress(value: object) -> Callable[[], bytes | None] | None:

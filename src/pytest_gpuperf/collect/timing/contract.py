@@ -30,9 +30,11 @@ from typing import TypeAlias
 from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.timing.contents import (
     Content,
+    attributes,
     contents,
     digest,
     holdings,
+    items_left,
     scalar_bytes,
 )
 from pytest_gpuperf.collect.timing.originals import Originals
@@ -264,11 +266,12 @@ class Contract:
     def _emptied(self) -> str:
         """Return the attribute of an input that the calls emptied, as a text, or ""."""
         for owner, before in self._owners:
-            now = holdings(owner)
-            for name, items_count in before.items():
-                if items_count and now.get(name) == 0:
-                    called = getattr(owner, "__name__", type(owner).__name__)
-                    return f"{called}.{name} is now empty"
+            emptied = [v for v, count in before if count and not items_left(v)]
+            if emptied:
+                called = getattr(owner, "__name__", type(owner).__name__)
+                ids = set(map(id, emptied))
+                names = [n for n, v in attributes(owner).items() if id(v) in ids]
+                return f"{'.'.join((called, *names[:1]))} is now empty"
         return ""
 
     @calls_the_test

@@ -1,8 +1,8 @@
 """Doubts about the work of repeated calls: less than in the first call, promised, or elsewhere.
 
 The samples do not show whether each call did the work that the test means. The signs are
-looked for after the samples, and only where something has changed, so that most
-measurements take no extra call.
+looked for after the first call and after the samples. Only a marker's `make` and `reference`,
+and a function that returns None and may catch an exception, take extra calls.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.timing.hidden import Holder, forgets, holders
+from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
 from pytest_gpuperf.collect.timing.results import differ, promised, swallowed
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note
 
-# A call with the content of the first one may take this many times as long.
-_LESS_WORK = 3
+# A call with other arguments, and some calls among the samples, may take so much longer.
+_MOST_RATIO = 3
+# A first call takes some times as long as later ones, because caches of the processor are
+# cold. The slowest ordinary one that was measured took 40 us.
+_FIRST_RATIO, _FIRST_S = 10, 1e-4
 # Collecting the garbage of a call takes longer than the call.
 _GARBAGE_RATIO = 2
-# Each content is timed at least so often, because a busy machine interrupts some calls.
+# New arguments are timed so often, because a busy machine interrupts some calls.
 _TURNS = 3
 # Less processor time of other threads is that of services, as of a progress bar.
 _BACKGROUND_S = 0.05
@@ -59,8 +63,27 @@ class Doubts:
         self._request = request
         self._clock = clock
         self._paired = paired
-        self._holders = holders(request)
         self._others_ns = 0
+        # What the call reaches, and what the first call and another function changed.
+        self._places: list[Place] = []
+        self._by_first: list[tuple[Place, Place]] = []
+        self._by_other: list[tuple[Place, Place]] = []
+        # A doubt never fails a test, whatever objects of the test do when they are looked at.
+        with suppress(Exception):
+            self._places = places(request)
+
+    def before_first(self) -> None:
+        """Note what another function has changed before the first call."""
+        if self._paired:
+            with suppress(Exception):
+                self._by_other = changed(self._places)
+                self._places = [place.now() for place in self._places]
+
+    def after_first(self, first_call_s: float) -> None:
+        """Note what the first call changed, if it took long enough to have done work."""
+        if first_call_s > _FIRST_S or self._paired:
+            with suppress(Exception):
+                self._by_first = changed(self._places)
 
     def begin(self) -> None:
         """Note the processor time of other threads before the first sample."""
@@ -79,7 +102,7 @@ class Doubts:
         probe_of: Callable[[TimedCall], Probe],
     ) -> Iterator[Note]:
         """
-        Yield a note for each sign, which all are doubts.
+        Yield a note for each sign.
 
         Args:
             output: The last timed output.
@@ -96,42 +119,64 @@ class Doubts:
 
             probe_of: Returns what calls a function again.
         """
+        __tracebackhide__ = True
         request = self._request
-        given = chain(request.args, request.kwargs.values())
-        what = promised(output, given)
+        usual_s = sorted(samples)[len(samples) // 2]
+        with suppress(Exception):
+            yield from self._signs(output, usual_s, first_call_s, wall_s)
+        yield from _uneven(samples, usual_s)
+        yield from _garbage(garbage_s, usual_s)
+        if request.setup is not None and not self._paired:
+            yield from self._background(calls_count * sum(samples))
+        if usual_s > _MOST_CALL_S:
+            return
+        if output is None:
+            yield from _swallowed(probe_of(request), request.fn)
+        yield from self._of_reference(output)
+        if request.make is not None:
+            yield from self._on_new_content(request.make, probe_of, usual_s)
+
+    def _signs(
+        self, output: object, usual_s: float, first_call_s: float, wall_s: float
+    ) -> list[Note]:
+        """Return the doubts that the result, and what the call reaches, give."""
+        notes = []
+        request = self._request
+        what = promised(output, chain(request.args, request.kwargs.values()))
         if what:
             text = (
                 f"the call returns {what}, whose work may not be done yet; measure a"
                 " function that uses the whole result"
             )
-            yield Note(code="lazy-result", text=text, doubt=True)
-        usual_s = sorted(samples)[len(samples) // 2]
-        if usual_s > _MOST_CALL_S:
-            return
-        if output is None:
-            name = _swallowed(probe_of(request), request.fn)
-            if name:
-                text = f"the call catches its own {name} and returns None: it may do no work"
-                yield Note(code="swallowed-error", text=text, doubt=True)
-        yield from self._of_reference(output)
-        if request.make is not None:
-            yield from self._on_new_content(request.make, probe_of, usual_s)
-        if request.setup is not None:
-            yield from self._background(calls_count * sum(samples))
-        yield from _uneven(samples, usual_s)
-        if usual_s + garbage_s > _GARBAGE_RATIO * usual_s:
-            text = (
-                f"it takes {garbage_s / usual_s:.3g} times as long to collect the garbage"
-                " of a call, which is no part of its time"
-            )
-            full_s = usual_s + garbage_s
-            yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
-        is_faster = first_call_s > _LESS_WORK * wall_s
-        # A longer first call compiles, and would do so again.
-        if (self._paired or is_faster) and first_call_s <= _MOST_CALL_S:
-            changed = [holder for holder in self._holders if not holder.is_same]
-            if changed:
-                yield from _less_work(changed, probe_of(request), usual_s)
+            notes.append(Note(code="lazy-result", text=text, doubt=True))
+        # A longer first call compiles.
+        if max(_FIRST_S, _FIRST_RATIO * wall_s) < first_call_s <= _MOST_CALL_S:
+            # What each call changes anew is no result that later calls find.
+            stays = [(then, now) for then, now in self._by_first if now.is_same]
+            names = ", ".join(signs(stays)[:_NAMED])
+            if names:
+                text = (
+                    f"the first call took {_times(first_call_s / wall_s)} times the median"
+                    f" of the later calls, and changed {names}, where they may find its"
+                    " work done; give setup= that starts anew"
+                )
+                full_s = max(first_call_s, usual_s)
+                notes.append(
+                    Note(code="less-work", text=text, doubt=True, full_s=full_s)
+                )
+        if self._paired:
+            # What this function changes itself is no work of the other one.
+            own = {id(then.find) for then, _ in self._by_first}
+            later = [place for place in self._places if id(place.find) not in own]
+            others = [pair for pair in self._by_other if id(pair[0].find) not in own]
+            names = ", ".join(signs([*others, *changed(later)])[:_NAMED])
+            if names:
+                text = (
+                    f"the other function changes {names}, where this one may find its work"
+                    " done"
+                )
+                notes.append(Note(code="less-work", text=text, doubt=True))
+        return notes
 
     @calls_the_test
     def _of_reference(self, output: object) -> Iterator[Note]:
@@ -167,7 +212,7 @@ class Doubts:
         )
         probe = probe_of(new)
         new_s = min(probe.time_s(_nothing) for _ in range(_TURNS))
-        if _LESS_WORK * usual_s < new_s < float("inf"):
+        if _MOST_RATIO * usual_s < new_s < float("inf"):
             text = (
                 f"a call with new arguments of make= takes {_times(new_s / usual_s)} times"
                 " as long"
@@ -180,7 +225,7 @@ class Doubts:
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
-        most_s = _LESS_WORK * samples_s * (os.cpu_count() or 1)
+        most_s = _MOST_RATIO * samples_s * (os.cpu_count() or 1)
         if others_s > max(most_s, _BACKGROUND_S):
             text = (
                 f"other threads worked for {others_s:.3g} s, the samples took"
@@ -191,7 +236,7 @@ class Doubts:
 
 def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     """Yield a doubt if each n-th call does the work of the calls between."""
-    places = [i for i, s in enumerate(samples) if s > _LESS_WORK * usual_s]
+    places = [i for i, s in enumerate(samples) if s > _MOST_RATIO * usual_s]
     gaps = Counter(map(operator.sub, places[1:], places))
     period, count = gaps.most_common(1)[0] if gaps else (0, 0)
     mean_s = sum(samples) / len(samples)
@@ -199,58 +244,35 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     if count < max(_PERIODS, _PERIODIC * len(places)) or mean_s < _UNEVEN * usual_s:
         return
     text = (
-        f"each {period}th call takes more than {_LESS_WORK} times as long, and the median"
+        f"each {period}th call takes more than {_MOST_RATIO} times as long, and the median"
         f" leaves it out: the mean is {mean_s:.3g} s"
     )
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
 
 
-def _less_work(
-    changed: Sequence[Holder], probe: Probe, usual_s: float
-) -> Iterator[Note]:
-    """Yield a doubt if calls take far longer with the content before the first call."""
-    # What a cache has forgotten is found again by the next call.
-    written = [holder.now() for holder in changed if not forgets(holder)]
-
-    def put_back() -> None:
-        for holder in changed:
-            holder.put_back()
-
-    def write_again() -> None:
-        for holder in written:
-            holder.put_back()
-
-    try:
-        full_s = probe.time_s(put_back)
-        for _ in range(_TURNS):
-            if full_s <= _LESS_WORK * usual_s:
-                return
-            usual_s = max(usual_s, probe.time_s(write_again))
-            full_s = min(full_s, probe.time_s(put_back))
-    except GpuPerfError:
-        # The device failed.
-        raise
-    except Exception:  # noqa: BLE001 - the function's, which has been measured
-        return
-    finally:
-        write_again()
-    if _LESS_WORK * usual_s < full_s < float("inf"):
-        named = ", ".join(holder.place for holder in changed[:_NAMED])
+def _garbage(garbage_s: float, usual_s: float) -> Iterator[Note]:
+    """Yield a doubt if collecting the garbage of a call takes longer than the call."""
+    if usual_s + garbage_s > _GARBAGE_RATIO * usual_s:
         text = (
-            f"with {named} as before the first call, a call takes"
-            f" {_times(full_s / usual_s)} times as long: later calls"
-            " had less to do; give setup= that starts anew"
+            f"it takes {_times(garbage_s / usual_s)} times as long to collect the garbage"
+            " of a call, which is no part of its time"
         )
-        yield Note(code="less-work", text=text, doubt=True, full_s=full_s)
+        full_s = usual_s + garbage_s
+        yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 
-def _swallowed(probe: Probe, fn: object) -> str:
+def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:
+    """Yield a doubt if a function that returns None has caught a mistake of its own."""
+    name = ""
     try:
-        return swallowed(probe.call, fn)
-    except GpuPerfError:
+        name = swallowed(probe.call, fn)
+    except (GpuPerfError, KeyboardInterrupt):
         raise
-    except Exception:  # noqa: BLE001 - the function's, which has been measured
-        return ""
+    except BaseException:  # noqa: BLE001 - the function's, which has been measured
+        return
+    if name:
+        text = f"the call catches its own {name} and returns None: it may do no work"
+        yield Note(code="swallowed-error", text=text, doubt=True)
 
 
 def _new(request: TimedCall) -> TimedCall:

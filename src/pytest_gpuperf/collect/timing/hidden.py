@@ -1,20 +1,21 @@
-"""Containers that a call reaches without an argument, and their content before the first call.
+"""What a call reaches without an argument, and what the first call changed of it.
 
 A function may keep results in a global dict, sort a list of its object, or get the same list
-from each call of `setup`. All later calls then find the work done. Only functions and classes
-of the project are looked into: the caches of other packages are part of how they work.
+from each call of `setup`. All later calls then find the work done. Nothing is written, and
+no code of the test runs. Only functions and classes of the project are looked into: caches
+of installed packages are part of how they work.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import os
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -26,13 +27,14 @@ from types import (
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.timing.contents import attributes, marshalled
 
 # Limits for the copies of one measurement. Copying 8 MiB takes a few milliseconds.
 _MOST_BYTES = 8 * 1024**2
 _MOST_PLACES = 200
 # The folders of packages that are not the project.
-_STANDARD = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib would be slower, and says the same
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120 - as above
+_STANDARD = os.path.join(os.path.dirname(os.__file__), "")  # noqa: PTH118, PTH120 - pathlib is slower, and says the same
+_OURS = os.path.join(os.path.dirname(__file__).rpartition("collect")[0], "")  # noqa: PTH118, PTH120 - as above
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CACHED = type(functools.lru_cache(len))
 _EMPTY = CellType()
@@ -45,199 +47,301 @@ _PLAIN = frozenset(
 _ARGUMENT = "an argument"
 
 
-class _Copying(NamedTuple):
-    """How the content of a type is copied, compared with a copy, and put back."""
+class _State(NamedTuple):
+    """How the content of a kind of value is kept, and whether its change is a sign."""
 
-    copied: Callable[[Any], Any]
+    kept: Callable[[Any], Any]
     is_same: Callable[[Any, Any], bool]
-    put_back: Callable[[Any, Any], object]
+    # Whether a change from one content to another leaves less to do.
+    is_sign: Callable[[Any, Any], bool]
 
 
-class Holder(NamedTuple):
+class Place(NamedTuple):
     """
-    A container that a call reaches, with its content before the first call.
+    A value that a call reaches, with its content before the first call.
 
     Attributes:
-        place: Its place, as "rows" or "parser.cache".
+        name: Its place, as "rows" or "parser.cache".
 
-        value: The container.
+        find: Returns the value. An array is not referred to, because one that is cannot be
+            resized.
 
-        kind: How to copy it.
+        state: How its content is kept.
 
-        before: A shallow copy of its content.
+        before: Its content.
     """
 
-    place: str
-    value: Any
-    kind: _Copying
+    name: str
+    find: Callable[[], Any]
+    state: _State
     before: Any
+
+    def now(self) -> Place:
+        """Return the place with its current content as `before`."""
+        return self._replace(before=self.state.kept(self.find()))
 
     @property
     def is_same(self) -> bool:
-        """True if the container still holds the same objects."""
-        return self.kind.is_same(self.value, self.before)
-
-    def now(self) -> Holder:
-        """Return the container with its current content."""
-        return self._replace(before=self.kind.copied(self.value))
-
-    def put_back(self) -> None:
-        """Write the content that the container had before."""
-        self.kind.put_back(self.value, self.before)
+        """True if the value still has its content."""
+        return self.state.is_same(self.find(), self.before)
 
 
-def forgets(holder: Holder) -> bool:
-    """Return True for a cache of results, which can only forget them."""
-    return type(holder.value) is _CACHED
+def changed(places: Sequence[Place]) -> list[tuple[Place, Place]]:
+    """Return the places with another content than before, then and now."""
+    return [(place, place.now()) for place in places if not place.is_same]
 
 
-def holders(request: TimedCall) -> list[Holder]:
+def signs(found: Sequence[tuple[Place, Place]]) -> list[str]:
     """
-    Return the containers that a call reaches by globals, closures, defaults and attributes.
+    Return the names of places that hold plain data, and where a change leaves less to do.
+
+    Args:
+        found: Each place as it was before the first call, and after it.
+    """
+    names = []
+    for then, now in found:
+        value = then.find()
+        if isinstance(value, _Attributes):
+            names += _new_attributes(then, value.owner)
+        elif then.state.is_sign(then.before, now.before):
+            names.append(then.name)
+    return names
+
+
+def places(request: TimedCall) -> list[Place]:
+    """
+    Return what a call reaches by globals, closures, defaults and attributes.
 
     Arguments themselves are left to `Contract`, which reads their whole content.
     """
     pending: list[tuple[str, Any]] = [("", request.fn), ("", request.setup)]
     pending += [(_ARGUMENT, value) for value in request.args]
     pending += [(_ARGUMENT, value) for value in request.kwargs.values()]
-    found: dict[int, Holder] = {}
-    # Kept alive, so that no other object gets the id of one that was looked at.
+    found: dict[int, Place] = {}
+    # The objects that were looked at.
     seen: dict[int, object] = {}
     left_bytes = _MOST_BYTES
-    ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
     for place, value in pending:
         if type(value) in _PLAIN or id(value) in seen or len(seen) > _MOST_PLACES:
             continue
         seen[id(value)] = value
-        for name, item in _look(place, value, pending):
-            kind = _KINDS.get(type(item))
-            if type(item) is ndarray:
-                kind = _array_kind(item)
-            if kind is None or id(item) in found:
+        for name, item, find in _look(place, value, pending):
+            state = _STATES.get(type(item)) or _array_state(item)
+            size_bytes = getattr(item, "nbytes", sys.getsizeof(item))
+            if state is None or id(item) in found or size_bytes > left_bytes:
                 continue
-            left_bytes -= getattr(item, "nbytes", sys.getsizeof(item))
-            if left_bytes < 0:
-                return list(found.values())
-            found[id(item)] = Holder(name, item, kind, kind.copied(item))
+            left_bytes -= size_bytes
+            found[id(item)] = Place(name, find, state, state.kept(item))
     return list(found.values())
 
 
-def _look(  # noqa: PLR0911 - a way for each kind of object
+_Found = tuple[str, Any, Callable[[], Any]]
+
+
+def _look(
     place: str,
     value: Any,  # noqa: ANN401 - any object
     pending: list[tuple[str, Any]],
-) -> Sequence[tuple[str, Any]]:
-    """Return what a value holds by name, and add what it reaches to the pending values."""
+) -> Sequence[_Found]:
+    """Return what a value holds, and add what it reaches to the pending values."""
     kind = type(value)
-    if kind is FunctionType:
-        if not is_projects(value.__module__):
-            return ()
-        pending += _variables(value)
-        return (
-            ("the attributes of a function", value.__dict__),
-            *value.__dict__.items(),
-        )
-    if kind is functools.partial:
+    held: Sequence[_Found] = ()
+    if kind is FunctionType and is_projects(value.__module__):
+        held = _variables(value)
+        pending += [(name, item) for name, item, _ in held]
+        held = [
+            *held,
+            ("the attributes of a function", value.__dict__, _just(value.__dict__)),
+        ]
+    elif kind is functools.partial:
         pending.append((place, value.func))
         pending += [
             (_ARGUMENT, item) for item in (*value.args, *value.keywords.values())
         ]
-        return ()
-    if kind is MethodType:
+    elif kind is MethodType:
         pending += [(place, value.__func__), ("self", value.__self__)]
-        return ()
-    if kind is _CACHED:
+    elif kind is _CACHED:
         pending.append((place, value.__wrapped__))
-        return ((place or value.__name__, value),)
-    if kind is type:
-        return [*vars(value).items()] if is_projects(value.__module__) else ()
-    if not is_projects(kind.__module__):
-        # An argument is read by its contract.
-        return () if place == _ARGUMENT else ((place, value),)
-    pending.append((place, vars(kind).get("__call__")))
-    name = place or kind.__name__
-    own: Mapping[str, Any] = {}
-    with suppress(AttributeError):
-        # No code of the object's class runs, so a proxy is not resolved.
-        own = object.__getattribute__(value, "__dict__")
-    return (
-        (f"the attributes of {name}", own),
-        *[(f"{name}.{each}", item) for each, item in own.items()],
-        *[(f"{kind.__name__}.{each}", item) for each, item in vars(kind).items()],
-    )
+        held = [(place or "the cache of the function", value, _just(value))]
+    elif kind is type and is_projects(value.__module__):
+        held = _of_class(value)
+    elif is_projects(kind.__module__):
+        pending.append((place, _member(kind, "__call__")))
+        held = [*_of_object(place or kind.__name__, value), *_of_class(kind)]
+    return held
 
 
-def _variables(function: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a function
+def _variables(function: Any) -> list[_Found]:  # noqa: ANN401 - a function
     """Return the values of the variables that a function names."""
     codes, known = [function.__code__], function.__globals__
-    found = [("a default", value) for value in function.__defaults__ or ()]
-    found += (function.__kwdefaults__ or {}).items()
+    defaults = (
+        *(function.__defaults__ or ()),
+        *(function.__kwdefaults__ or {}).values(),
+    )
+    found: list[_Found] = [("a default", value, _just(value)) for value in defaults]
     cells = zip(codes[0].co_freevars, function.__closure__ or (), strict=True)
-    found += [(name, cell.cell_contents) for name, cell in cells if cell != _EMPTY]
+    found += [
+        (
+            name,
+            cell.cell_contents,
+            functools.partial(getattr, cell, "cell_contents", None),
+        )
+        for name, cell in cells
+        if cell != _EMPTY
+    ]
     for code in codes:
         # Comprehensions and lambdas have their own code.
         codes += [each for each in code.co_consts if type(each) is CodeType]
-        found += [(name, known[name]) for name in code.co_names if name in known]
+        found += [
+            (name, known[name], functools.partial(known.get, name))
+            for name in code.co_names
+            if name in known
+        ]
     return found
 
 
-@functools.cache
-def is_projects(module: str | None) -> bool:
+def _of_object(name: str, value: object) -> Iterator[_Found]:
+    """Yield the attributes of an object, without reading its `__dict__`."""
+    # Until Python 3.12, an object whose `__dict__` was read is slower from then on.
+    of_object = _Attributes(value)
+    yield name, of_object, _just(of_object)
+    for item in gc.get_referents(value):
+        if type(item) in _STATES:
+            yield name, item, _just(item)
+
+
+def _of_class(kind: type) -> list[_Found]:
+    members = {name: item for base in kind.__mro__ for name, item in vars(base).items()}
+    return [
+        (f"{kind.__name__}.{name}", item, _just(item))
+        for name, item in members.items()
+        if type(item) in _STATES
+    ]
+
+
+def _member(kind: type, name: str) -> object:
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+
+
+class _Attributes(NamedTuple):
+    """The attributes of an object."""
+
+    owner: object
+
+
+def _just(value: Any) -> Callable[[], Any]:  # noqa: ANN401 - any object
+    """Return a function that returns a value."""
+    return functools.partial(operator.getitem, (value,), 0)
+
+
+def _new_attributes(place: Place, owner: object) -> list[str]:
+    """Return the names of new attributes of an object, if all of them are plain data."""
+    old = set(place.before)
+    new = {n: v for n, v in attributes(owner).items() if id(v) not in old}
+    return [f"{place.name}.{name}" for name in new] if _are_plain(new.values()) else []
+
+
+def is_projects(module: object) -> bool:
     """Return True for a module that is neither built in, nor standard, nor installed, nor ours."""
-    file = getattr(sys.modules.get(module or ""), "__file__", None)
-    if not isinstance(file, str) or file.startswith((_STANDARD, _OURS)):
+    file = getattr(
+        sys.modules.get(module if isinstance(module, str) else ""), "__file__", None
+    )
+    return isinstance(file, str) and _is_file_of_project(file)
+
+
+@functools.cache
+def _is_file_of_project(file: str) -> bool:
+    if file.startswith((_STANDARD, _OURS)):
+        # A virtual environment may stand inside the folder of the standard library.
         return False
     return not any(folder in file for folder in _INSTALLED)
 
 
-def _array_kind(value: Any) -> _Copying | None:  # noqa: ANN401 - any object
-    """Return the kind of an array of numpy, or None if it cannot be written."""
+def _array_state(value: Any) -> _State | None:  # noqa: ANN401 - any object
+    """Return the state of an array of numpy, or None for another value or array."""
+    if type(value) is not getattr(sys.modules.get("numpy"), "ndarray", None):
+        return None
     return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
 
 
-def _same_items(value: Any, copy: Any) -> bool:  # noqa: ANN401 - a list or a deque
-    return len(value) == len(copy) and all(map(operator.is_, value, copy))
+def _same_items(value: Any, kept: Any) -> bool:  # noqa: ANN401 - a list or a deque
+    return len(value) == len(kept) and all(map(operator.is_, value, kept))
 
 
-def _same_pairs(value: dict[Any, Any], copy: dict[Any, Any]) -> bool:
-    return _same_items(value, copy) and _same_items(value.values(), copy.values())
+def _same_pairs(value: dict[Any, Any], kept: dict[Any, Any]) -> bool:
+    return _same_items(value, kept) and _same_items(value.values(), kept.values())
 
 
-def _put_back_items(value: Any, copy: Any) -> None:  # noqa: ANN401 - a list, buffer or array
-    value[:] = copy
+def _same_set(value: set[Any], kept: set[Any]) -> bool:
+    return len(value) == len(kept) and set(map(id, value)) == set(map(id, kept))
 
 
-def _put_back_deque(value: deque[Any], copy: deque[Any]) -> None:
-    value.clear()
-    value.extend(copy)
+def _same_array(value: Any, kept: Any) -> bool:  # noqa: ANN401 - an array, or what replaced it
+    return bool(getattr(value, "tobytes", bytes)() == kept.tobytes())
 
 
-def _put_back_hashed(value: Any, copy: Any) -> None:  # noqa: ANN401 - a dict or a set
-    value.clear()
-    value.update(copy)
+def _is_other_order(then: Any, now: Any) -> bool:  # noqa: ANN401 - a list, buffer or array
+    """Return True if all items are there, in another order: something was sorted."""
+    if type(then).__name__ == "ndarray":
+        numpy: Any = sys.modules["numpy"]
+        return bool(numpy.array_equal(numpy.sort(then, None), numpy.sort(now, None)))
+    if isinstance(then, (list, deque)):
+        return Counter(map(id, then)) == Counter(map(id, now))
+    return sorted(then) == sorted(now)
 
 
-def _misses(function: Any) -> int:  # noqa: ANN401 - a function with a cache
-    return int(function.cache_info().misses)
+def _is_sign_of_items(then: Any, now: Any) -> bool:  # noqa: ANN401 - a list or a deque
+    """Return True if items were sorted, added or taken. New values of each are an output."""
+    if len(then) == len(now):
+        return _is_other_order(then, now)
+    return _is_plain_difference(then, now)
 
 
-_PAIRS = _Copying(operator.methodcaller("copy"), _same_pairs, _put_back_hashed)
-_FLAT = _Copying(operator.itemgetter(slice(None)), operator.eq, _put_back_items)
-_NUMPY = _Copying(
-    operator.methodcaller("copy", "K"),
-    lambda value, copy: value.tobytes() == copy.tobytes(),
-    lambda value, copy: value.__setitem__(..., copy),
-)
+def _is_plain_difference(then: Any, now: Any) -> bool:  # noqa: ANN401 - two containers
+    """Return True if what was added or taken is plain data: no connection, no lock."""
+    if isinstance(then, dict):
+        then, now = then.values(), now.values()
+    old, new = set(map(id, then)), set(map(id, now))
+    return _are_plain(v for v in then if id(v) not in new) and _are_plain(
+        v for v in now if id(v) not in old
+    )
+
+
+def _are_plain(values: Iterable[object]) -> bool:
+    others = [value for value in values if type(value).__name__ != "ndarray"]
+    return marshalled(others) is not None
+
+
+def _attribute_ids(value: _Attributes) -> list[int]:
+    return [*map(id, gc.get_referents(value.owner))]
+
+
+def _cache_counts(function: Any) -> tuple[int, int]:  # noqa: ANN401 - a function with a cache
+    info = function.cache_info()
+    return info.misses, info.currsize
+
+
+_ITEMS = (_same_items, _is_sign_of_items)
+_FLAT = _State(operator.itemgetter(slice(None)), operator.eq, _is_other_order)
+_PAIRS = _State(operator.methodcaller("copy"), _same_pairs, _is_plain_difference)
+_NUMPY = _State(operator.methodcaller("copy", "K"), _same_array, _is_other_order)
 # By exact type: a subclass may hold more than its items.
-_KINDS: dict[type, _Copying] = {
-    list: _Copying(list.copy, _same_items, _put_back_items),
-    deque: _Copying(deque.copy, _same_items, _put_back_deque),
-    set: _Copying(set.copy, operator.eq, _put_back_hashed),
+_STATES: dict[type, _State] = {
+    list: _State(list.copy, *_ITEMS),
+    deque: _State(deque.copy, *_ITEMS),
+    set: _State(set.copy, _same_set, _is_plain_difference),
     bytearray: _FLAT,
     array: _FLAT,
     **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _PAIRS),
-    # The results of a cache cannot be put back, but they can be forgotten.
-    _CACHED: _Copying(
-        _misses, lambda f, before: _misses(f) == before, lambda f, _: f.cache_clear()
+    _Attributes: _State(
+        _attribute_ids,
+        lambda value, kept: _attribute_ids(value) == kept,
+        operator.ne,  # `signs` looks at the attributes themselves
+    ),
+    # A cache that keeps more results than before answers later calls from them.
+    _CACHED: _State(
+        _cache_counts,
+        lambda function, kept: _cache_counts(function) == kept,
+        lambda then, now: now[1] > then[1],
     ),
 }

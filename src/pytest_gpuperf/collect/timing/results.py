@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import sys
-from collections import deque
+import warnings
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from io import IOBase
 from itertools import chain, count, cycle, islice, repeat
-from types import FunctionType
+from types import CoroutineType, FunctionType
 from typing import Any
 
 from pytest_gpuperf.collect.base import calls_the_test
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
-# Iterators that hold no work: files, and those that give the same again.
-_IDLE = (IOBase, count, cycle, repeat)
-# Classes of work that goes on elsewhere, and the method that says that it has ended.
-_PENDING = (
-    ("concurrent.futures", "Future", "done"),
-    ("multiprocessing.pool", "ApplyResult", "ready"),
-    ("subprocess", "Popen", "poll"),
+# Iterators that hold no work: files, of containers, and those that give the same again.
+_BUILTIN: tuple[Iterable[object], ...] = ([], (), {}, set(), range(0), "", b"")
+_IDLE: tuple[type, ...] = (
+    *(IOBase, count, cycle, repeat, type(reversed([]))),
+    *(type(iter(each)) for each in _BUILTIN),
 )
+# Classes of work that goes on elsewhere, with a method, and its answer while it does.
+_PENDING = (
+    ("concurrent.futures", "Future", "done", False),
+    ("multiprocessing.pool", "ApplyResult", "ready", False),
+    ("multiprocessing.process", "BaseProcess", "is_alive", True),
+    ("subprocess", "Popen", "poll", None),
+    ("threading", "Thread", "is_alive", True),
+)
+# Packages whose tables are computed when `collect` is called.
+_LAZY_TABLES = frozenset({"daft", "ibis", "polars", "pyspark"})
 # Members of a result that are looked at.
 _MOST_MEMBERS = 100
 _MOST_LEVELS = 3
 # Relative differences that another order of rounding explains, by the bytes of a number.
 _ROUNDING = {2: 2e-2, 4: 1e-3, 8: 1e-6}
-_ZERO = 1e-8  # A difference from zero has no relative size.
+_ZERO = 1e-6  # A difference from zero has no relative size.
 _NUMBERS = (bool, int, float, complex)
 # Mistakes of the code, which a function does not raise on purpose.
+_LINES = 3  # of a handler that ends the function
 _MISTAKES = (AttributeError, NameError, TypeError)
 
 
@@ -49,14 +61,15 @@ def promised(output: object, given: Iterable[object]) -> str:
     """
     members: Iterable[object] = ()
     if isinstance(output, _GROUPS):
-        members = output
+        members = islice(output, _MOST_MEMBERS)
     elif isinstance(output, dict):
-        members = output.values()
+        members = islice(output.values(), _MOST_MEMBERS)
     elif is_projects(type(output).__module__):
-        members = getattr(output, "__dict__", {}).values()
+        members = gc.get_referents(output)
+    members = list(members)
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
-        for value in chain((output,), islice(members, _MOST_MEMBERS)):
+        for value in chain((output,), members):
             if id(value) not in given_ids and _is_open(value):
                 name = type(value).__name__
                 return f"{'' if value is output else 'a result with '}{_article(name)} {name}"
@@ -72,30 +85,44 @@ def _promises(kind: type) -> bool:
     """Return True if a value of a type may only promise work."""
     if issubclass(kind, Iterator):
         return not issubclass(kind, _IDLE)
-    if _end_of(kind) or hasattr(kind, "__dask_graph__"):
+    if issubclass(kind, CoroutineType) or _end_of(kind):
         return True
-    if hasattr(kind, "collect") and hasattr(kind, "explain"):  # polars, ibis
+    if hasattr(kind, "__dask_graph__") or _is_lazy_table(kind):
         return True
-    return issubclass(kind, (*_GROUPS, dict)) and type(kind.__iter__) is FunctionType
+    return issubclass(kind, _GROUPS) and type(kind.__iter__) is FunctionType
 
 
-def _end_of(kind: type) -> str:
-    """Return the method that says that pending work has ended, or "" for another type."""
-    for module, name, method in _PENDING:
+def _is_lazy_table(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _LAZY_TABLES and hasattr(
+        kind, "collect"
+    )
+
+
+def _end_of(kind: type) -> tuple[str, object] | None:
+    """Return a method of pending work, and its answer, or None for another type."""
+    for module, name, method, answer in _PENDING:
         known = getattr(sys.modules.get(module), name, None)
         if known is not None and issubclass(kind, known):
-            return method
-    return ""
+            return method, answer
+    return None
 
 
-def _is_open(value: object) -> bool:
+def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
     kind: type = type(value)
     if not _promises(kind):
         return False
-    method = _end_of(kind)
-    ended = getattr(value, method)() if method else None
-    # `poll` returns the exit status, which may be 0.
-    return ended is None or ended is False
+    pending = _end_of(kind)
+    if pending is not None:
+        method, answer = pending
+        return getattr(value, method)() is answer
+    if isinstance(value, _GROUPS):
+        # A container that holds its items may give them in any way.
+        base: Any = next(base for base in _GROUPS if isinstance(value, base))
+        return base.__len__(value) == 0 and any(True for _ in value)
+    if hasattr(kind, "__dask_graph__"):
+        return value.__dask_graph__() is not None
+    # A cursor of a database without columns has done its work.
+    return getattr(value, "description", True) is not None
 
 
 def swallowed(call: Callable[[], object], fn: object) -> str:
@@ -119,21 +146,24 @@ def swallowed(call: Callable[[], object], fn: object) -> str:
     ):
         return ""
     raised: list[type[BaseException]] = []
+    lines_count = 0
 
     def inside(_frame: Any, event: str, argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
+        nonlocal lines_count
+        lines_count += event == "line"
         if event == "exception":
             raised.append(argument[0])
+            lines_count = 0
         return inside
 
     def outside(frame: Any, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
-        if frame.f_code is not code:
-            return None
-        frame.f_trace_lines = False
-        return inside
+        return inside if frame.f_code is code else None
 
     _traced(call, outside)
-    names = [kind.__name__ for kind in raised if issubclass(kind, _MISTAKES)]
-    return names[-1] if names else ""
+    # More lines, or more errors, are work that goes on without what was missing.
+    if len(raised) == 1 and lines_count <= _LINES and issubclass(raised[0], _MISTAKES):
+        return raised[0].__name__
+    return ""
 
 
 @calls_the_test
@@ -142,7 +172,8 @@ def _traced(call: Callable[[], object], trace: Callable[..., Any]) -> None:
     try:
         call()
     finally:
-        sys.settrace(None)
+        if sys.gettrace() is trace:
+            sys.settrace(None)
 
 
 def differ(  # noqa: PLR0911 - a line for each kind of result
@@ -166,23 +197,34 @@ def differ(  # noqa: PLR0911 - a line for each kind of result
         a, b = list(a.values()), [b[key] for key in a]
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return _items_differ(a, b, levels)
-    if isinstance(a, (str, bytes)):
+    if isinstance(a, (str, set, frozenset)):
+        # Bytes may be a compressed or encrypted form of the same.
         return type(a) is type(b) and a != b
     return type(a) is type(b) and _arrays_differ(a, b)
 
 
 def _close(a: complex, b: complex) -> bool:
-    difference = abs(a - b)
+    if a == b:
+        return True
+    largest = max(abs(a), abs(b))
     # A NaN differs from nothing.
-    return not difference > max(_ROUNDING[8] * max(abs(a), abs(b)), _ZERO)
+    return largest != math.inf and not abs(a - b) > max(_ROUNDING[8] * largest, _ZERO)
 
 
-def _items_differ(a: Sequence[object], b: Sequence[object], levels: int) -> bool:
+def _items_differ(a: Sequence[Any], b: Sequence[Any], levels: int) -> bool:
     if len(a) != len(b):
         return True
     step = len(a) // _MOST_MEMBERS + 1
     pairs = zip(a[::step], b[::step], strict=True)
-    return levels > 0 and any(differ(*pair, levels=levels - 1) for pair in pairs)
+    if levels <= 0 or not any(differ(*pair, levels=levels - 1) for pair in pairs):
+        return False
+    try:
+        if list(a) == sorted(a) or list(b) == sorted(b):
+            return True
+        # Sets and pools give the same items in any order.
+        return Counter(a) != Counter(b)
+    except Exception:  # noqa: BLE001 - of items that cannot be ordered or hashed
+        return True
 
 
 def _arrays_differ(a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of any library
@@ -190,11 +232,24 @@ def _arrays_differ(a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of any libr
     library: Any = sys.modules.get(type(a).__module__.partition(".")[0])
     if not hasattr(a, "shape") or not hasattr(library, "allclose"):
         return False
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return bool(a.shape != b.shape)
-    most = _ROUNDING.get(getattr(a.dtype, "itemsize", 8), _ROUNDING[8])
-    try:
-        least = most * float(abs(a).max())
-        return not library.allclose(a, b, rtol=most, atol=least, equal_nan=True)
-    except (RuntimeError, TypeError, ValueError):  # not a number, or on two devices
+    if a.shape != b.shape:
+        return True
+    if a.dtype != b.dtype:
         return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return not _is_close(library, a, b)
+    except Exception:  # noqa: BLE001 - each library has its own errors
+        return False
+
+
+def _is_close(library: Any, a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of a library
+    dtype = a.dtype
+    is_float = getattr(dtype, "kind", "") in {"f", "c"}
+    if not (is_float or getattr(dtype, "is_floating_point", False)):
+        return bool((a == b).all())
+    sizes = abs(a[library.isfinite(a)])
+    largest = float(sizes.max()) if len(sizes) else 0.0
+    most = _ROUNDING[sizes.dtype.itemsize]
+    return bool(library.allclose(a, b, rtol=most, atol=most * largest, equal_nan=True))

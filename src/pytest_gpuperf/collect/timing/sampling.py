@@ -236,6 +236,8 @@ class CallSampler:
         """
         __tracebackhide__ = True
         instruments = self._instruments
+        if self._doubts is not None:
+            self._doubts.before_first()
         before = _Presence(instruments.clock)
         used_before = self._choose_device()
         batch = self._warm_call()
@@ -248,6 +250,8 @@ class CallSampler:
             self._settle = None
         self.first_call_s = elapsed_ns / NS_PER_S
         refuse_result(self._request.fn, self._output)
+        if self._doubts is not None:
+            self._doubts.after_first(self.first_call_s)
         self._contract.very_first_output(self._output, on_device=self.on_device)
         fixed_count = self._request.iterations
         may_count = fixed_count is not None and not (batch.loaded or self.on_device)
@@ -330,6 +334,8 @@ class CallSampler:
         self._core_loop = instruments.core_loop if self._tells_interruptions else None
         self._waits_count = instruments.clock.waits_count()
         self._blocks_count = instruments.clock.blocks_count()
+        # The first collection finds what was left before the measurement.
+        self._swept_ns = self._called_count = 0
         if self._doubts is not None:
             self._doubts.begin()
 
@@ -578,7 +584,7 @@ class CallSampler:
                 samples,
                 first_call_s=self.first_call_s,
                 wall_s=statistics.median([r.wall_s for r in self.readings]),
-                garbage_s=self._swept_ns / NS_PER_S / self._called_count,
+                garbage_s=self._swept_ns / NS_PER_S / max(1, self._called_count),
                 calls_count=calls_count,
                 probe_of=lambda request: self._probe(
                     request, chosen, usual_s=0.0, calls_count=calls_count
@@ -719,10 +725,11 @@ class CallSampler:
         __tracebackhide__ = True
         # Frees the memory of the last output before the next call.
         self._output = None
-        call = self._next_call()
         instruments = self._instruments
+        # Before a setup makes objects that live longer than the call.
         self._swept_ns += instruments.sweep()
         self._called_count += self._batch_count
+        call = self._next_call()
         if self._flush is not None:
             self._flush()
         if self._synchronize is not None:
