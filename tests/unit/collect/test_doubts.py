@@ -699,6 +699,18 @@ def test_an_array_that_is_looked_at_can_be_resized(host: HostCollector) -> None:
     assert box.kept.size > 5
 
 
+def test_an_object_stays_as_fast_as_it_was(host: HostCollector) -> None:
+    """Python 3.11 and 3.12 read attributes faster until something reads `__dict__`."""
+    box = Box()
+    before = [type(each) for each in gc.get_referents(box)]
+
+    host.measure(TimedCall(fn=box.counts), stop=Enough())
+    host.measure(TimedCall(fn=lambda: box.counts()), stop=Enough())  # noqa: PLW0108 - not a method
+    host.measure(TimedCall(fn=Box.counts, args=(box,)), stop=Enough())
+
+    assert [type(each) for each in gc.get_referents(box)] == before
+
+
 def test_the_collectors_thresholds_of_the_code_stay(host: HostCollector) -> None:
     """An application sets them when it starts."""
     then = gc.get_threshold()

@@ -29,8 +29,6 @@ _MOST_RATIO = 3
 # A first call takes some times as long as later ones, because caches of the processor are
 # cold. The slowest ordinary one that was measured took 40 us.
 _FIRST_RATIO, _FIRST_S = 10, 1e-4
-# Collecting the garbage of a call takes longer than the call.
-_GARBAGE_RATIO = 2
 # New arguments are timed so often, because a busy machine interrupts some calls.
 _TURNS = 3
 # Less processor time of other threads is that of services, as of a progress bar.
@@ -125,14 +123,16 @@ class Doubts:
         with suppress(Exception):
             yield from self._signs(output, usual_s, first_call_s, wall_s)
         yield from _uneven(samples, usual_s)
-        yield from _garbage(garbage_s, usual_s)
+        if garbage_s > usual_s:
+            yield _garbage_note(garbage_s, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
             return
         if output is None:
             yield from _swallowed(probe_of(request), request.fn)
-        yield from self._of_reference(output)
+        if request.reference is not None:
+            yield from self._of_reference(request.reference, output)
         if request.make is not None:
             yield from self._on_new_content(request.make, probe_of, usual_s)
 
@@ -179,12 +179,12 @@ class Doubts:
         return notes
 
     @calls_the_test
-    def _of_reference(self, output: object) -> Iterator[Note]:
+    def _of_reference(
+        self, reference: Callable[..., object], output: object
+    ) -> Iterator[Note]:
         """Yield a doubt if the function returns something else than its reference."""
         __tracebackhide__ = True
         request, words = self._request, ""
-        if request.reference is None:
-            return
         if request.make is not None:
             seed = secrets.randbits(_SEED_BITS)
             args, kwargs = arguments(_new(request), request.make(seed))
@@ -195,7 +195,7 @@ class Doubts:
             args, kwargs = request.args, dict(request.kwargs)
         else:
             return
-        if differ(output, request.reference(*args, **kwargs)):
+        if differ(output, reference(*args, **kwargs)):
             text = f"the function does not return what its reference returns{words}"
             yield Note(code="wrong-result", text=text, doubt=True)
 
@@ -250,15 +250,13 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
 
 
-def _garbage(garbage_s: float, usual_s: float) -> Iterator[Note]:
-    """Yield a doubt if collecting the garbage of a call takes longer than the call."""
-    if usual_s + garbage_s > _GARBAGE_RATIO * usual_s:
-        text = (
-            f"it takes {_times(garbage_s / usual_s)} times as long to collect the garbage"
-            " of a call, which is no part of its time"
-        )
-        full_s = usual_s + garbage_s
-        yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+def _garbage_note(garbage_s: float, usual_s: float) -> Note:
+    text = (
+        f"it takes {_times(garbage_s / usual_s)} times as long to collect the garbage of a"
+        " call, which is no part of its time"
+    )
+    full_s = usual_s + garbage_s
+    return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 
 def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:

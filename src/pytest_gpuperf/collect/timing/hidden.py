@@ -45,6 +45,8 @@ _PLAIN = frozenset(
     }
 )
 _ARGUMENT = "an argument"
+# Packages whose objects are arrays and numbers.
+_ARRAYS = frozenset({"cupy", "jaxlib", "numpy", "torch"})
 
 
 class _State(NamedTuple):
@@ -121,12 +123,15 @@ def places(request: TimedCall) -> list[Place]:
     # The objects that were looked at.
     seen: dict[int, object] = {}
     left_bytes = _MOST_BYTES
+    ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
     for place, value in pending:
         if type(value) in _PLAIN or id(value) in seen or len(seen) > _MOST_PLACES:
             continue
         seen[id(value)] = value
         for name, item, find in _look(place, value, pending):
-            state = _STATES.get(type(item)) or _array_state(item)
+            state = _STATES.get(type(item))
+            if type(item) is ndarray:
+                state = _array_state(item)
             size_bytes = getattr(item, "nbytes", sys.getsizeof(item))
             if state is None or id(item) in found or size_bytes > left_bytes:
                 continue
@@ -252,15 +257,12 @@ def is_projects(module: object) -> bool:
 @functools.cache
 def _is_file_of_project(file: str) -> bool:
     if file.startswith((_STANDARD, _OURS)):
-        # A virtual environment may stand inside the folder of the standard library.
         return False
     return not any(folder in file for folder in _INSTALLED)
 
 
 def _array_state(value: Any) -> _State | None:  # noqa: ANN401 - any object
-    """Return the state of an array of numpy, or None for another value or array."""
-    if type(value) is not getattr(sys.modules.get("numpy"), "ndarray", None):
-        return None
+    """Return the state of an array of numpy, or None if it cannot be written."""
     return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
 
 
@@ -308,7 +310,7 @@ def _is_plain_difference(then: Any, now: Any) -> bool:  # noqa: ANN401 - two con
 
 
 def _are_plain(values: Iterable[object]) -> bool:
-    others = [value for value in values if type(value).__name__ != "ndarray"]
+    others = [v for v in values if type(v).__module__.partition(".")[0] not in _ARRAYS]
     return marshalled(others) is not None
 
 
