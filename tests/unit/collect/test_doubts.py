@@ -218,6 +218,57 @@ def cached_by_class() -> Callable[[], int]:
     return Table().get
 
 
+REBOUND = None
+
+
+def rebound() -> Callable[[], object]:
+    global REBOUND  # noqa: PLW0603 - the mistake
+    REBOUND = None
+
+    def call() -> object:
+        global REBOUND  # noqa: PLW0603 - the mistake
+        work(50)
+        if REBOUND is None:
+            work(1000)
+            REBOUND = sorted(SHUFFLED)
+        return REBOUND
+
+    return call
+
+
+def rebound_cell() -> Callable[[], object]:
+    kept = None
+
+    def call() -> object:
+        nonlocal kept
+        work(50)
+        if kept is None:
+            work(1000)
+            kept = tuple(SHUFFLED)
+        return kept
+
+    return call
+
+
+class Rebinding:
+    """A class that keeps a result in an attribute of its own."""
+
+    kept: ClassVar[object] = None
+
+    @classmethod
+    def get(cls) -> object:
+        work(50)
+        if cls.kept is None:
+            work(1000)
+            cls.kept = sorted(SHUFFLED)
+        return cls.kept
+
+
+def rebound_of_class() -> Callable[[], object]:
+    Rebinding.kept = None
+    return Rebinding.get
+
+
 LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
     "a list of a closure": of_global(list),
     "an array": of_global(functools.partial(array, "l")),
@@ -241,6 +292,9 @@ LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
     "a cache of a helper": cached_helper,
     "a cache of a function": cached_itself,
     "a dict of a class": cached_by_class,
+    "a rebound global": rebound,
+    "a rebound variable of a closure": rebound_cell,
+    "a rebound attribute of a class": rebound_of_class,
 }
 
 
@@ -773,12 +827,13 @@ def test_slow_calls_with_a_period_are_doubted(
 
 
 def test_slow_calls_without_a_period_are_not_doubted(host: HostCollector) -> None:
-    """A busy machine interrupts some."""
-    times = AT.clock.taking(
-        *[50_000] * 5, *[450_000, 50_000, 50_000] * 2, then_ns=50_000
-    )
-
-    assert doubts(host.measure(TimedCall(fn=times), stop=Enough())) == []
+    """A busy machine interrupts some, or all of them for a while."""
+    quick, slow = 50_000, 450_000
+    pairs = [quick] * 5 + [slow, quick, quick] * 2
+    burst = [quick] * 9 + [slow] * 12
+    for begin in (pairs, burst):
+        times = AT.clock.taking(*begin, then_ns=quick)
+        assert doubts(host.measure(TimedCall(fn=times), stop=Forty())) == []
 
 
 def test_any_result_may_be_checked(host: HostCollector) -> None:

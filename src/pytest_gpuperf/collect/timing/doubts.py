@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from math import inf
 
 from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
@@ -212,7 +213,7 @@ class Doubts:
         )
         probe = probe_of(new)
         new_s = min(probe.time_s(_nothing) for _ in range(_TURNS))
-        if _MOST_RATIO * usual_s < new_s < float("inf"):
+        if _MOST_RATIO * usual_s < new_s < inf:
             text = (
                 f"a call with new arguments of make= takes {_times(new_s / usual_s)} times"
                 " as long"
@@ -240,8 +241,9 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     gaps = Counter(map(operator.sub, places[1:], places))
     period, count = gaps.most_common(1)[0] if gaps else (0, 0)
     mean_s = sum(samples) / len(samples)
-    # Interruptions have no period.
-    if count < max(_PERIODS, _PERIODIC * len(places)) or mean_s < _UNEVEN * usual_s:
+    # Interruptions have no period, or come one after the other for a while.
+    expected_count = max(len(places), len(samples) / period) if period > 1 else inf
+    if count < max(_PERIODS, _PERIODIC * expected_count) or mean_s < _UNEVEN * usual_s:
         return
     text = (
         f"each {period}th call takes more than {_MOST_RATIO} times as long, and the median"

@@ -105,6 +105,8 @@ def signs(found: Sequence[tuple[Place, Place]]) -> list[str]:
         value = then.find()
         if isinstance(value, _Attributes):
             names += _new_attributes(then, value.owner)
+        elif then.state is _NOTHING:
+            names += [then.name] if _are_plain([value]) else []
         elif then.state.is_sign(then.before, now.before):
             names.append(then.name)
     return names
@@ -119,7 +121,7 @@ def places(request: TimedCall) -> list[Place]:
     pending: list[tuple[str, Any]] = [("", request.fn), ("", request.setup)]
     pending += [(_ARGUMENT, value) for value in request.args]
     pending += [(_ARGUMENT, value) for value in request.kwargs.values()]
-    found: dict[int, Place] = {}
+    found: dict[object, Place] = {}
     # The objects that were looked at.
     seen: dict[int, object] = {}
     left_bytes = _MOST_BYTES
@@ -133,10 +135,12 @@ def places(request: TimedCall) -> list[Place]:
             if type(item) is ndarray:
                 state = _array_state(item)
             size_bytes = getattr(item, "nbytes", sys.getsizeof(item))
-            if state is None or id(item) in found or size_bytes > left_bytes:
+            # Several names stand for None, and each may get a result.
+            key = id(item) if item is not None else name
+            if state is None or key in found or size_bytes > left_bytes:
                 continue
             left_bytes -= size_bytes
-            found[id(item)] = Place(name, find, state, state.kept(item))
+            found[key] = Place(name, find, state, state.kept(item))
     return list(found.values())
 
 
@@ -218,7 +222,7 @@ def _of_object(name: str, value: object) -> Iterator[_Found]:
 def _of_class(kind: type) -> list[_Found]:
     members = {name: item for base in kind.__mro__ for name, item in vars(base).items()}
     return [
-        (f"{kind.__name__}.{name}", item, _just(item))
+        (f"{kind.__name__}.{name}", item, functools.partial(getattr, kind, name, None))
         for name, item in members.items()
         if type(item) in _STATES
     ]
@@ -327,8 +331,10 @@ _ITEMS = (_same_items, _is_sign_of_items)
 _FLAT = _State(operator.itemgetter(slice(None)), operator.eq, _is_other_order)
 _PAIRS = _State(operator.methodcaller("copy"), _same_pairs, _is_plain_difference)
 _NUMPY = _State(operator.methodcaller("copy", "K"), _same_array, _is_other_order)
+_NOTHING = _State(id, lambda value, kept: id(value) == kept, operator.ne)
 # By exact type: a subclass may hold more than its items.
 _STATES: dict[type, _State] = {
+    type(None): _NOTHING,
     list: _State(list.copy, *_ITEMS),
     deque: _State(deque.copy, *_ITEMS),
     set: _State(set.copy, _same_set, _is_plain_difference),
