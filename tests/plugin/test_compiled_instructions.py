@@ -99,8 +99,8 @@ def test_a_log_that_the_code_contradicts_decides_nothing(mixed: Project) -> None
     """)
     ended = mixed.run("--gpuperf-strict")
 
-    assert lines(ended, "is of another build: void spilling<64>(float*) spills 0 B")
-    assert lines(ended, "is of another build: void spilling<64>(float*) spills 16 B")
+    assert lines(ended, "is from another build: void spilling<64>(float*) spills 0 B")
+    assert lines(ended, "is from another build: void spilling<64>(float*) spills 16 B")
     ended.assert_outcomes(passed=1, failed=3)
 
 

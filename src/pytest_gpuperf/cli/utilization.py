@@ -182,7 +182,7 @@ def _translated(text: str, interval_s: float, name: str) -> Telemetry:
     Return the readings of a tool's output, recognized by the first known line.
 
     Raises:
-        CaptureFormatError: The text is of another tool, or damaged.
+        CaptureFormatError: Another tool wrote the text, or it is damaged.
     """
     other = None
     for line in io.StringIO(text):

@@ -35,7 +35,7 @@ _LEAST_PART = 3
 # many places.
 _CHANCE = 0.001
 _SAME = 1e-9  # Values with a smaller relative difference are equal.
-# Of so many samples, one on each side may be an outlier, which would hide that the others
+# One sample in 16 on each side may be an outlier, which would hide that the others
 # are alike.
 _EDGE = 16
 # The batches of samples whose likeness is estimated. Simulated, the interval of 200 samples
@@ -45,7 +45,7 @@ _EDGE = 16
 _BATCHES = (1, 2, 4)
 _LEAST_BATCHES = 16  # The correlation of fewer is hardly more than chance.
 # A correlation must explain ln n (Schwarz) less this. Simulated, it then widens the interval
-# of independent samples by 1 to 9 % in the mean, and more of those of 10 correlated samples
+# of independent samples by 1 to 9 % on average, and more of those of 10 correlated samples
 # than ln n would.
 _LENIENCY = 0.5
 # A term below half an ulp of the sum so far ends the sum.

@@ -605,7 +605,7 @@ def test_a_chip_that_the_tool_has_dropped_does_not_hide_the_others() -> None:
     assert targets(both) == ["sm_80"]
     (unread,) = both.unread
     assert unread == (
-        "sm_35 is not read: this cuobjdump has dropped it, and extracts no sm_37 beside it"
+        "sm_35 is not read: this cuobjdump has dropped it, and extracts no sm_37 from the same file"
     )
 
 

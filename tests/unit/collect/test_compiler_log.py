@@ -153,7 +153,9 @@ def test_a_log_of_another_build_says_nothing() -> None:
         replace(KERNEL, stack_bytes=288),
     ):
         reason = str(spills(LOG, other))
-        assert "is of another build: k has 24 registers and a stack of 280 B" in reason
+        assert (
+            "is from another build: k has 24 registers and a stack of 280 B" in reason
+        )
         assert f"{other.registers_count} registers and {other.stack_bytes} B" in reason
     reason = str(spills(LOG, replace(KERNEL, target="sm_90a")))
     assert reason == "the compiler's log does not name k for sm_90a"

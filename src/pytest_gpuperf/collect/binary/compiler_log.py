@@ -376,7 +376,7 @@ def _spills_bytes(logged: LoggedKernel, inside: frozenset[str]) -> int:
 def _difference(logged: LoggedKernel, kernel: KernelResources) -> str:
     """Return the difference between a kernel of a log and of a binary as text."""
     return (
-        f"the compiler's log is of another build: {kernel.demangled or kernel.name} has "
+        f"the compiler's log is from another build: {kernel.demangled or kernel.name} has "
         f"{logged.registers_count} registers and a stack of {logged.stack_bytes} B in it, "
         f"and {kernel.registers_count} registers and {kernel.stack_bytes} B in the binary"
     )
@@ -406,7 +406,7 @@ def unlike_code(kernel: KernelResources, mix: InstructionMix) -> Gap | None:
     else:
         return None
     return _gap(
-        f"the compiler's log is of another build: {name} spills {kernel.spills_bytes} B "
+        f"the compiler's log is from another build: {name} spills {kernel.spills_bytes} B "
         f"in it, and the code in the binary {own}",
         _OWN_LOG,
     )

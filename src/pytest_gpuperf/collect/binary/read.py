@@ -387,9 +387,9 @@ def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
     kernels: list[KernelResources] = []
     gaps: list[Gap | None] = []
     for kernel in cubin.kernels:
-        told = facts_of(kernel, log, parts)
-        gaps.append(told if isinstance(told, Gap) else None)
-        kernels.append(kernel if isinstance(told, Gap) else replace(kernel, **told))
+        by_log = facts_of(kernel, log, parts)
+        gaps.append(by_log if isinstance(by_log, Gap) else None)
+        kernels.append(kernel if isinstance(by_log, Gap) else replace(kernel, **by_log))
     return replace(cubin, kernels=tuple(kernels), log_gaps=tuple(gaps))
 
 
@@ -588,7 +588,7 @@ def _known_chips(
     sentence = f"{first} is not read: this cuobjdump {why} it"
     if others:
         # Some of them can be extracted from a binary without the first one.
-        sentence += f", and extracts no {', '.join(others)} beside it"
+        sentence += f", and extracts no {', '.join(others)} from the same file"
     return cubins, (sentence,)
 
 

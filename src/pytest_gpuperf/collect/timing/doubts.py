@@ -55,7 +55,7 @@ class Doubts:
 
         clock: The clock.
 
-        paired: Whether another function is measured beside it, which may do its work.
+        paired: Whether another function is measured in turn, which may do its work.
     """
 
     def __init__(self, request: TimedCall, clock: Clock, *, paired: bool) -> None:
@@ -67,7 +67,7 @@ class Doubts:
         self._places: list[Place] = []
         self._by_first: list[tuple[Place, Place]] = []
         self._by_other: list[tuple[Place, Place]] = []
-        # A doubt never fails a test, whatever objects of the test do when they are looked at.
+        # An object of the test may raise when it is looked at, which never fails the test.
         with suppress(Exception):
             self._places = places(request)
 

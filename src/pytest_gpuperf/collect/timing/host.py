@@ -260,7 +260,7 @@ class HostCollector:
             # The median step between two readings. A clock that never moved has none.
             self._resolution_ns = statistics.median_low(steps_ns) if steps_ns else 1
             self._cpu_clock_is_fine = _cpu_clock_is_fine(self._clock)
-        # Code that asks for `gc.isenabled` is not told that it is measured.
+        # `gc.isenabled` stays true, so that code cannot see that it is measured.
         thresholds = gc.get_threshold()
         collecting = gc.isenabled() and thresholds[0] > 0
         gc.set_threshold(0)

@@ -240,7 +240,7 @@ _STOPPED = "dmon was stopped"
 _ROW = re.compile(r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)")
 # dmon's name of a MIG instance, and the name in the id of a GPU.
 _INSTANCES = {"GPU-I": "GI", "GPU-CI": "CI"}
-# dcgm_structs.h, DCGM_MAX_INSTANCES_PER_GPU: instances 8 to 15 are of GPU 1.
+# dcgm_structs.h, DCGM_MAX_INSTANCES_PER_GPU: instances 8 to 15 belong to GPU 1.
 _INSTANCES_PER_GPU = 8
 _ORPHANS = (
     "instances without a row of their GPU are shown as GPUs of their own "
@@ -408,7 +408,7 @@ _HOST_LABELS = ("Hostname", "hostname", "instance")
 
 
 def is_exporter(line: str) -> bool:
-    """Return True if a line is of dcgm-exporter: a series of DCGM, or a comment on one."""
+    """Return True for a line of dcgm-exporter: a series of DCGM, or a comment on one."""
     return "DCGM_FI_" in line and (line[:1] == "#" or "{" in line)
 
 

@@ -137,8 +137,8 @@ def smi_records(
 
     Raises:
         CaptureFormatError: Some rows do not fit the table. The message lists them. Or the
-            table is of processes, none of its columns is a reading, or its rows are of
-            several GPUs and no column tells them apart.
+            table lists processes, none of its columns is a reading, or its rows belong
+            to several GPUs and no column tells them apart.
     """
     table = _Table(times=Times(start=start, interval_s=interval_s))
     remedy = "give the unchanged output of nvidia-smi --format=csv"
@@ -181,7 +181,7 @@ class _Table:
     ids: list[str] = field(default_factory=list)
     # The times of the rows of a GPU that may be several ones.
     nameless_s: dict[GpuKey, list[float]] = field(default_factory=dict)
-    # Why rows of one GPU are of several ones, or "".
+    # Why rows belong to several GPUs, or "".
     mixed: str = ""
 
     def take(self, line: str, where: str) -> bool:
