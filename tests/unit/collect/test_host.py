@@ -844,6 +844,24 @@ def test_a_sample_that_waited_by_itself_counts(
     assert codes(timing) == (["waits"] if among_three > 1 else [])
 
 
+@pytest.mark.parametrize(
+    ("blocks", "found"), [(8, ["waits", "uses-disk"]), (0, ["waits"])]
+)
+def test_a_disk_may_begin_to_be_slow_after_the_warm_up(
+    clock: FakeClock, host: HostCollector, blocks: int, found: list[str]
+) -> None:
+    """A file that was written to memory waits for the disk later."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> int:
+        if (number := calls()) > 4:
+            clock.wait(5 * MS)
+            clock.blocks = (clock.blocks or 0) + blocks
+        return number
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == found
+
+
 def test_who_gives_the_processor_up_for_a_moment_is_interrupted_as_others_are(
     clock: FakeClock, host: HostCollector
 ) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.case import Case, Reference
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.record import BoundClass, SessionValue
 from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
-from unit.judge.building import case, confirmation
+from unit.judge.building import case, confirmation, stored
 
 FAST = (1.0, 1.004, 0.997, 1.002, 0.999, 1.001, 0.998, 1.003)
 WAITS = {"waits": "it waits"}
@@ -181,3 +181,48 @@ def test_single_processes_of_two_sessions_show_a_state(
 
     assert verdict.cause is cause
     assert (verdict.outcome is Outcome.REGRESSED) is (cause is None)
+
+
+def disk(now: float) -> list[Reference]:
+    """Return the workloads of a disk that is as slow as given."""
+    return [
+        Reference(
+            name=name,
+            bound_class=BoundClass.DISK,
+            current=value(now * size),
+            stored=stored([each * size for each in FAST]),
+            fresh=value(*[now * size] * 5),
+        )
+        for name, size in (
+            ("disk-write", 1.0),
+            ("disk-append", 1.1),
+            ("disk-sync", 2.0),
+        )
+    ]
+
+
+def value(*runs: float) -> SessionValue:
+    return SessionValue(metric="time", unit="s", source="host", run_values=runs)
+
+
+@pytest.mark.parametrize(
+    ("slower", "bound_class", "outcome"),
+    [
+        (4.8, BoundClass.DISK, Outcome.INCONCLUSIVE),
+        (1.0, BoundClass.DISK, Outcome.REGRESSED),
+        (4.8, BoundClass.HOST, Outcome.REGRESSED),
+    ],
+)
+def test_a_disk_that_became_slow_regresses_nothing(
+    slower: float, bound_class: BoundClass, outcome: Outcome
+) -> None:
+    """A disk with a budget of operations slows tests by other factors than its references."""
+    subject = case(37.0, FAST, bound_class=bound_class)
+    fresh = {subject.name: confirmation(*[37.0 * (1 + n / 1e3) for n in range(5)])}
+    (verdict,) = settle([subject], fresh, references=disk(slower))
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert verdict.cause is Cause.NOISY_MACHINE
+        assert verdict.evidence is not None
+        assert "the disk is 4.8 times as slow" in verdict.evidence.lines[0]
