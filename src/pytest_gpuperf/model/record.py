@@ -141,6 +141,10 @@ class Note(Frozen, frozen=True, kw_only=True):
     doubt: bool = False
     full_s: float | None = None
 
+    def __post_init__(self) -> None:
+        """Reject a time that is not finite."""
+        finite("note.full_s", self.full_s)
+
 
 class VoidCode(str, Enum):
     """

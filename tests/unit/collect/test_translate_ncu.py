@@ -145,9 +145,11 @@ def test_a_report_is_asked_for_each_counter_once() -> None:
     assert names == (
         "a__b.sum",
         "launch__registers_per_thread",
+        DURATION,
+        "gpu__time_duration.avg",
+        "gpu__time_duration",  # of reports of 2019
         MAJOR,
         MINOR,
-        DURATION,
         NAME,
     )
 

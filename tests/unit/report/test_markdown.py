@@ -90,7 +90,7 @@ def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
     assert lines[below + 1 :] == [
         "",
         "- `test_b`: void: the clock drifted by 4 %",
-        "- `test_b`: \\<it\\> was used up",
+        "- `test_b`: \\<it\\> was used up (used-up)",
         "- `test_a`: GPU 0 utilization 48 of 100: 75 % compute-heavy, 25 % I/O\\|data",
         "- `test_a`: GPU 1 utilization n/a: no reading during the test",
     ]

@@ -499,7 +499,7 @@ def test_a_note_that_puts_the_value_in_doubt_stands_there_without_v() -> None:
         ),
     )
     others = [runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(50)]
-    told = Line("    it may have been \\x1b used up", Style.DOUBT)
+    told = Line("    it may have been \\x1b used up (used-up)", Style.DOUBT)
     short = list(table(runs.run((doubtful,))))
     long = list(table(runs.run((*others, doubtful))))
     verbose = list(table(runs.run((doubtful,)), verbose=True))
