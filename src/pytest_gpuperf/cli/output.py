@@ -343,9 +343,9 @@ def exists(path: str) -> bool:
 
 def is_capture(path: str) -> bool:
     """Return True if a file is a report of Nsight Compute, by the first bytes or the name."""
-    from pytest_gpuperf.collect.ncu.text import MAGIC
+    from pytest_gpuperf.collect.ncu.text import is_report
 
-    return start_of(path).startswith(MAGIC) or path.endswith(".ncu-rep")
+    return is_report(start_of(path), path) or path.endswith(".ncu-rep")
 
 
 def read_run(path: str) -> Run:

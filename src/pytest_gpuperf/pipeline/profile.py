@@ -382,7 +382,7 @@ class _Ncu:
             timeout_why=timeout.why,
         )
         finished = session.run(cwd=self.command.folder, env=env, retries=_ATTEMPTS)
-        return command.report, finished
+        return command.written(), finished
 
     def _read(
         self, report: Path, metrics: Sequence[str]

@@ -334,7 +334,7 @@ def test_what_show_takes_besides_is_said_by_show_alone(
 
     assert cli.main([*command, *files]) == 4
     said = capsys.readouterr().err
-    assert "name a .ncu-rep file; save a compressed one" in said
+    assert "name a .ncu-rep file, or a compressed one (.ncu-repz)" in said
     assert ("gpuperf show also takes" in said) is says_it
 
 

@@ -403,6 +403,21 @@ class TestSharingTheWork:
         assert end.exit_code == -6
         assert end.stdout == b""
 
+    def test_leaves_out_a_total_that_the_report_lacks(
+        self, installed: Path, tmp_path: Path
+    ) -> None:
+        """A metric sampled over time has values and no total, which reads as 0."""
+        metrics = {
+            "launch__grid_size": (FLOAT, 0.0, ""),
+            "pmsampling:a": (FLOAT, None, "%"),
+        }
+        path = write(tmp_path, [action(metrics=metrics)])
+        end = extracted(installed.parents[1], path, 1)
+        (launch,) = json.loads(end.stdout)["ranges"][0]["launches"]
+
+        assert launch["metrics"]["launch__grid_size"]["value"] == 0.0
+        assert launch["metrics"]["pmsampling:a"]["value"] is None
+
     def test_writes_where_its_process_writes(
         self, tmp_path: Path, installed: Path
     ) -> None:
@@ -533,6 +548,10 @@ import ncu_report
 def number(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
+# Values by time or address alone have no total, which reads as 0.
+def whole(metric):
+    return number(metric.value()) if metric.has_value() else None
+
 def launch(index, action):
     state = action.nvtx_state()
     return {
@@ -545,7 +564,7 @@ def launch(index, action):
         },
         "measured": any(name.startswith("launch__") for name in action),
         "metrics": {
-            name: {"value": number(action[name].value()), "unit": action[name].unit()}
+            name: {"value": whole(action[name]), "unit": action[name].unit()}
             for name in action
         },
     }

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.environment import Device
 
 _REPORT, _LOG, _VALUES = "report.ncu-rep", "ncu.log", "values.json"
+_COMPRESSED = f"{_REPORT}z"  # as ncu 2026.3 writes it
 _VERSION_TIMEOUT_S = 30.0
 # Extra wait for another process, beyond the timeout of its ncu.
 _GRACE_S = 600.0
@@ -185,10 +186,16 @@ class Cache:
         # Otherwise ncu has just written them there.
         if entry.cached or not self._reports:
             values = Path(f"{os.fspath(command.output)}.values.json")
+            compressed = Path(f"{command.report}z")
             places = {_REPORT: command.report, _LOG: command.log, _VALUES: values}
+            places[_COMPRESSED] = compressed
             for name, content in files.items():
                 path = Path(cwd or "") / places[name]
+                other = {_REPORT: _COMPRESSED, _COMPRESSED: _REPORT}.get(name, name)
                 try:
+                    if other != name:
+                        # An older report of the other form would be read.
+                        Path(cwd or "", places[other]).unlink(missing_ok=True)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write_whole(path, content, sync=False)
                 except OSError as error:
@@ -273,10 +280,11 @@ class Cache:
                 session = self._session(recorded)
             session.run(cwd=job.folder, env=job.env, retries=retries)
             files = recording.files(*job.argvs)
-        report, log = (job.folder / path for path in (command.report, command.log))
+        report, log = command.written(job.folder), job.folder / command.log
         if self._reports:
             try:
-                contents = {_REPORT: report.read_bytes(), _LOG: log.read_bytes()}
+                name = _COMPRESSED if report.suffix == ".ncu-repz" else _REPORT
+                contents = {name: report.read_bytes(), _LOG: log.read_bytes()}
             except OSError as error:
                 message = f"{error.filename}: it cannot be read ({error.strerror})"
                 raise CollectError(message, remedy="profile again") from error

@@ -241,6 +241,19 @@ class Command(Frozen, frozen=True, kw_only=True):
         text = os.fspath(self.output)
         return Path(text if text.endswith(_SUFFIX) else text + _SUFFIX)
 
+    def written(self, folder: Path | str = "") -> Path:
+        """
+        Return the path of the report that ncu has written.
+
+        ncu 2026.3 compresses it, and appends `z` to its name.
+
+        Args:
+            folder: The folder where ncu ran.
+        """
+        report = Path(folder, self.report)
+        compressed = report.with_name(f"{report.name}z")
+        return compressed if compressed.exists() and not report.exists() else report
+
     @property
     def log(self) -> Path:
         """The path of ncu's log: the output's name with `.log` appended."""

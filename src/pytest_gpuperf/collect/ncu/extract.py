@@ -345,16 +345,16 @@ class LaunchReader:
         """Return a value, or None if absent, NaN, infinite or of an unknown kind."""
         getter = self._getters.get(kind)
         value: _Value = getter(metric, *place) if getter else None
+        # A metric with values by time or address and without a total also reads as 0.
+        if value == 0 and not place and not metric.has_value():
+            return None
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def _whole(self, metric: IMetric, kind: int, *place: int) -> _Value:
-        """Return a value, converting an integral float to int, or None for an absent total."""
+        """Return a value as `_value` does, converting an integral float to int."""
         value = self._value(metric, kind, *place)
         if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
             value = int(value)
-        # A metric with values by address and without a total also reads as 0.
-        if value == 0 and not place and not metric.has_value():
-            return None
         return value
 
     def _value_and_facts(

@@ -385,7 +385,7 @@ def _file(
     path: str | os.PathLike[str] | None, name: str | None, command: Command | None
 ) -> str:
     if command is not None and path is None and name is None:
-        return str(command.report)
+        return str(command.written())
     if path is None or command is not None:
         message = "a report is named by its path or by its command"
         remedy = (

@@ -396,7 +396,7 @@ class Session(Frozen, frozen=True, kw_only=True):
         """
         base = Path(cwd or "")
         log, report = base / self.command.log, base / self.command.report
-        _clear(log, report)
+        _clear(log, report, report.with_name(f"{report.name}z"))
         try:
             finished = self.runner.run(
                 self.command.cmd,
@@ -419,6 +419,7 @@ class Session(Frozen, frozen=True, kw_only=True):
             if isinstance(cause, OSError) and cwd is not None and cause.filename == cwd:
                 raise
             raise CollectorUnavailableError(error.message, remedy=_INSTALL) from cause
+        report = self.command.written(base)
         has_report = report.is_file() and report.stat().st_size > 0
         text = _log_text(log, finished, has_report=has_report)
         trouble, _, option = find_trouble(text) or (None, "", "")
@@ -483,21 +484,21 @@ def _error(
     return CollectorFailedError(cause, remedy=remedy, **_end(finished, text))
 
 
-def _clear(log: Path, report: Path) -> None:
+def _clear(log: Path, *reports: Path) -> None:
     """
-    Empty the log and remove the report, so that both belong to the new run afterwards.
+    Empty the log and remove reports, so that both belong to the new run afterwards.
 
     Raises:
         CollectError: They cannot be written.
     """
     try:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        for path in (log, report):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        for path in (log, *reports):
             path.unlink(missing_ok=True)
         # Never writes through a link made by another user.
         log.touch(exist_ok=False)
     except OSError as error:
-        message = f"{report}: no report can be written there ({error.strerror})"
+        message = f"{reports[0]}: no report can be written there ({error.strerror})"
         raise CollectError(message, remedy="give another output") from error
 
 

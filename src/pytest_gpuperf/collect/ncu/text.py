@@ -25,9 +25,11 @@ from pytest_gpuperf.errors import (
 
 # The first bytes of 257 public reports.
 MAGIC = b"NVR\0"
+# ncu 2026.3 compresses a report with zstd. NVIDIA's reader asks for this suffix.
+_ZSTD, _COMPRESSED = b"\x28\xb5\x2f\xfd", ".ncu-repz"
 _NO_REPORT = (
     "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
-    "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
+    "name a .ncu-rep file, or a compressed one (.ncu-repz)",
 )
 # Isolated, because the process needs only this package and ncu-report.
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
@@ -48,6 +50,12 @@ _LARGEST_BYTES = 1_000_000_000
 # Variables for the dynamic loader and temporary files. No other variable of the caller
 # may change the text of a report.
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
+
+
+def is_report(start: bytes, name: str) -> bool:
+    """Return True for a report of Nsight Compute, by its first bytes and its name."""
+    compressed = start.startswith(_ZSTD) and name.endswith(_COMPRESSED)
+    return compressed or start.startswith(MAGIC)
 
 
 def capture_text(
@@ -152,7 +160,7 @@ def check_file(file: str, *, otherwise: str = "") -> None:
         raise _refusal(file, message, "rename it, or read it through a link")
     if not start:
         raise _refusal(file, "it is empty", "profile again: ncu did not finish it")
-    if not start.startswith(MAGIC):
+    if not is_report(start, file):
         known = foreign(start)
         if known is not None:
             raise _refusal(file, known.message, known.remedy)

@@ -30,7 +30,7 @@ from pytest_gpuperf.collect.ncu.metrics import (
     MetricCounter,
 )
 from pytest_gpuperf.collect.ncu.report import Report
-from pytest_gpuperf.collect.ncu.text import report_text
+from pytest_gpuperf.collect.ncu.text import is_report, report_text
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -750,3 +750,20 @@ class TestRealReports:
                 data = leaf[OPCODES]
                 assert isinstance(data, MetricCorrelationData)
                 assert sum(data.correlated.values()) == data.value
+
+
+@pytest.mark.parametrize(
+    ("start", "name", "is_one"),
+    [
+        (b"NVR\0", "a.ncu-rep", True),
+        (b"NVR\0", "a", True),
+        (b"\x28\xb5\x2f\xfd", "a.ncu-repz", True),
+        (b"\x28\xb5\x2f\xfd", "a.json.zst", False),
+        (b"{", "a.ncu-rep", False),
+    ],
+)
+def test_a_report_is_known_by_its_first_bytes(
+    start: bytes, name: str, is_one: bool
+) -> None:
+    """Compressed ones by their name, too: NVIDIA's reader asks for it."""
+    assert is_report(start, name) is is_one

@@ -62,6 +62,10 @@ needs_groups = pytest.mark.skipif(
 )
 
 
+# The first bytes of a report of ncu 2026.3.
+ZSTD = b"\x28\xb5\x2f\xfd"
+
+
 class ScriptedNcu(FakeRunner):
     """Writes a log and a report, one of each for every start."""
 
@@ -76,6 +80,8 @@ class ScriptedNcu(FakeRunner):
         self.found.append((log.read_bytes(), report.exists()))
         text, content = self._written.pop(0)
         log.write_text(text, encoding="utf-8")
+        if content.startswith(ZSTD):
+            report = report.with_name(f"{report.name}z")
         if content:
             report.write_bytes(content)
         return super().answer(call)
@@ -110,6 +116,20 @@ def scripted(
 ) -> tuple[Session, ScriptedNcu]:
     runner = ScriptedNcu(session, *starts)
     return replace(session, runner=runner), runner
+
+
+def test_a_compressed_report_is_the_report(session: Session) -> None:
+    """ncu 2026.3 appends z to its name; the next run leaves no report of another form."""
+    command = session.command
+    plain, compressed = command.report, command.report.with_name("out.ncu-repz")
+    starts = [(0, "==PROF== ok", ZSTD + b"1"), (0, "==PROF== ok", b"NVR")]
+    running, _ = scripted(session, *starts)
+
+    running.run()
+    assert command.written() == compressed
+    running.run()
+    assert command.written() == plain
+    assert not compressed.exists()
 
 
 def written(file: Path) -> None:
