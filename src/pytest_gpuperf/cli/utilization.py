@@ -159,15 +159,16 @@ def utilization(arguments: argparse.Namespace) -> int:
     )
 
 
+_JSON = re.compile(rb'\s*(\{\s*["}]|\[\s*[]\[{"])')
+
+
 def _sources(file: str, interval_s: float) -> list[_Source]:
     if file != STANDARD_STREAM and is_folder(file):
         return list(_of_records(read_recording(file).records.values()))
     name = name_of(file)
     content = read_input(file, remedy=_READINGS, takes_runs=False, takes_readings=True)
-    begin = content.lstrip()
-    # A line of text may begin with a time in brackets.
-    is_stamped = all(split_stamp(begin.partition(b"\n")[0].decode("utf-8", "replace")))
-    if begin.startswith((b"{", b"[")) and not is_stamped:
+    # A line of text may begin with a time, a prompt or a word in brackets.
+    if _JSON.match(content):
         run = run_of(content, name, remedy=_READINGS)
         return list(_of_records(run.records))
     if b"\0" in content[:FOREIGN_BYTES]:

@@ -287,3 +287,19 @@ def test_a_run_may_come_from_a_pipe(
     assert cli.main(["utilization", "-"]) == 4
     told = capfdbinary.readouterr().err
     assert b"standard input: it has no reading of a GPU" in told
+
+
+@pytest.mark.parametrize(
+    "line", ["[root@h ~]# nvidia-smi dmon", "{'loss': 1.2}", "[INFO] x"]
+)
+def test_a_line_in_brackets_is_no_json(
+    line: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A prompt, or what a program printed, stands above the rows."""
+    path = tmp_path / "log.txt"
+    path.write_text(f"{line}\n# gpu   pwr  temp\n    0    43    48\n", "utf-8")
+    code, text = shown(capfdbinary, str(path), "--format=csv")
+    (row,) = csv.DictReader(io.StringIO(text))
+
+    assert code == 0
+    assert float(row["temperature_celsius"]) == 48

@@ -377,6 +377,7 @@ def _plain(name: str) -> str:
 _MONITOR_TABLE = """
 pwr   watts     power_watts
 gtemp celsius   temperature_celsius
+temp  celsius   temperature_celsius
 mtemp celsius   memory_temperature_celsius
 sm    percent   gpu_busy_fraction
 mem   percent   memory_busy_fraction
