@@ -28,6 +28,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)[^\n]*$")
 # what a reader types that is not ours: (first word): why no test types it
 FOREIGN = {
     "cat": "the shell's own",
+    "nvidia-smi": "NVIDIA's driver brings it",
     "dcgmi": "NVIDIA's data centre GPU manager needs a GPU",
     "echo": "the shell's own",
     "eval": "the shell's own",
@@ -43,7 +44,7 @@ FOREIGN = {
 NOT_STARTED = {
     "gpuperf bisect": "tests/functional/against/test_run.py measures commits",
     "gpuperf compare --against": "the same",
-    "gpuperf compare transposeCoalesced": "the project has no reports made by others",
+    "gpuperf compare before.ncu-rep": "the project has no reports made by others",
     "gpuperf show kept --launches": "CUPTI sees no launch without a GPU",
     "pytest examples/test_13_on_a_gpu.py": "test_examples replays the recording",
     "pytest --gpuperf-against": "test_recipes compares two sides",

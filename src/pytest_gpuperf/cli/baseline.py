@@ -40,7 +40,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.explanation import listed as names_of
+from pytest_gpuperf.report.display import listed as names_of
 from pytest_gpuperf.report.explanation import typed_command
 from pytest_gpuperf.report.lines import Column, document
 

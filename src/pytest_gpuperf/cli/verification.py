@@ -12,7 +12,8 @@ from pytest_gpuperf.errors import BaselineMissingError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import REFERENCES
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.explanation import listed, removal_lines
+from pytest_gpuperf.report.display import listed
+from pytest_gpuperf.report.explanation import removal_lines
 from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.summary import held_tests
 

@@ -46,7 +46,8 @@ from pytest_gpuperf.pipeline.alone import (
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
-from pytest_gpuperf.report.explanation import completed, listed
+from pytest_gpuperf.report.display import listed
+from pytest_gpuperf.report.explanation import completed
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import Capture, CapturedLaunch
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.escape import prose
-from pytest_gpuperf.report.explanation import listed
 from pytest_gpuperf.report.lines import (
     Column,
     Line,

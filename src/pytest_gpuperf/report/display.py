@@ -662,3 +662,14 @@ def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
     if shown == 0:
         return f"{abs(shown):f}"
     return f"{shown:+f}" if signed else f"{shown:f}"
+
+
+_SHOWN_NAMES = 8
+
+
+def listed(texts: Iterable[str], *, most: int = _SHOWN_NAMES) -> str:
+    """Join distinct texts, and count the texts beyond `most`."""
+    shown = list(dict.fromkeys(texts))
+    if len(shown) > most:
+        shown[most:] = [f"{len(shown) - most} more"]
+    return ", ".join(shown)

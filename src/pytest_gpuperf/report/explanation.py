@@ -154,7 +154,7 @@ def joint_explanation(
         yield from wrapped(remedy, width=width, depth=1)
     texts = [shorten(name, _NAME_WIDTH) for name in called]
     if all(verdict.change is None for verdict in verdicts):
-        yield from wrapped(listed(texts), width=width, depth=1)
+        yield from wrapped(display.listed(texts), width=width, depth=1)
         return
     for name, verdict in zip(texts[:_SHOWN_NAMES], verdicts, strict=False):
         text, change = name, verdict.change
@@ -201,14 +201,6 @@ def brief_explanation(verdict: Verdict, *, name: str, width: int = _WIDTH) -> st
     rest = f":{subject} {ends} in {processes}, detectable: {least} (-v: more)"
     room = max(_LEAST_NAME, width - len(label) - len(rest) - 1)
     return f"{label} {shorten(name, room)}{rest}"
-
-
-def listed(texts: Iterable[str], *, most: int = _SHOWN_NAMES) -> str:
-    """Join distinct texts, and count the texts beyond `most`."""
-    shown = list(dict.fromkeys(texts))
-    if len(shown) > most:
-        shown[most:] = [f"{len(shown) - most} more"]
-    return ", ".join(shown)
 
 
 def longrepr_lines(
@@ -555,7 +547,7 @@ def _baseline(span: BaselineSpan | None) -> str:
         noun = "commit" if first == last or not (first and last) else "commits"
         parts.append(f"{noun} {_range(first or last, last or first)}")
     text = f"baseline: {', '.join(parts)}"
-    moved = listed(
+    moved = display.listed(
         (
             display.escape(f"{name} {' -> '.join(display.moved_fact(name, *moved))}")
             for name, moved in sorted(span.moved.items())

@@ -16,12 +16,12 @@ from pytest_gpuperf.model.run import Header, HeaderNote, Run
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.explanation import (
     brief_explanation,
     explanation,
     fitted,
     joint_explanation,
-    listed,
     longrepr_lines,
     removal_lines,
     selecting,

@@ -281,7 +281,7 @@ def test_projects_that_msbuild_compiles_at_once_are_told_apart() -> None:
         b"\xef\xbb\xbf" + LOG.encode(),
         LOG.encode("utf-16"),
         b"\xfe\xff" + LOG.encode("utf-16-be"),
-        b"caf\xe9\n" + LOG.encode(),
+        b"\xe9t\xe9\n" + LOG.encode(),
         LOG.replace("ptxas info", "\x1b[1;36mptxas info\x1b[0m").encode(),
         LOG.replace("function", "\x1b[Kfunction").encode(),
         b"".join(b"#12 3.45 %b\n" % line for line in LOG.encode().splitlines()),
@@ -313,7 +313,7 @@ def test_a_large_log_is_read_in_linear_time() -> None:
         "Used 1 registers ",
         "9",
         "Compiling entry function '",
-        "Function propert",
+        "Function prop",
     )
     hostile = "".join(piece * (1_000_000 // len(piece)) + "\n" for piece in pieces)
     long = UNIT + entry(SMALL) * 30_000 + function("f") * 10_000

@@ -17,8 +17,7 @@ from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import css_percent
-from pytest_gpuperf.report.explanation import listed
+from pytest_gpuperf.report.display import css_percent, listed
 
 # Changes up to about 5 % are drawn in proportion, larger changes by their logarithm.
 _LINEAR = math.log(1.05)
