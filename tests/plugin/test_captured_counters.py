@@ -468,6 +468,7 @@ def test_a_total_over_other_launches_says_so(
     captured: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two launches move more bytes than one, whatever their kernels do."""
+    pytest.importorskip("jinja2")
     monkeypatch.setenv("LAUNCHES", "1")
     captured.store(
         """
