@@ -653,8 +653,10 @@ def test_a_running_child_is_a_promise(host: HostCollector) -> None:
 @pytest.mark.parametrize("name", SWALLOWED)
 def test_a_swallowed_mistake_is_doubted(host: HostCollector, name: str) -> None:
     """A function that returns None after an error of its own may do nothing."""
-    if sys.gettrace() is not None:
-        pytest.skip("coverage traces the calls, so that no other tracer looks at them")
+    if sys.gettrace() is not None or sys.version_info < (3, 11):
+        pytest.skip(
+            "no second tracer, and no table of caught exceptions in Python 3.10"
+        )
     timing = host.measure(TimedCall(fn=swallowing(SWALLOWED[name])), stop=Enough())
     (note,) = [note for note in timing.notes if note.code in WORK_DOUBTS]
 

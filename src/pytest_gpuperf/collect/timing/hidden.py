@@ -45,6 +45,8 @@ _PLAIN = frozenset(
     }
 )
 _ARGUMENT = "an argument"
+# Each object of Python 3.10 has a `__dict__`, and reading it costs nothing later.
+_HAS_DICT = sys.version_info < (3, 11)
 # Packages whose objects are arrays and numbers.
 _ARRAYS = frozenset({"cupy", "jaxlib", "numpy", "torch"})
 
@@ -214,9 +216,17 @@ def _of_object(name: str, value: object) -> Iterator[_Found]:
     # Until Python 3.12, an object whose `__dict__` was read is slower from then on.
     of_object = _Attributes(value)
     yield name, of_object, _just(of_object)
-    for item in gc.get_referents(value):
+    for item in held_by(value):
         if type(item) in _STATES:
             yield name, item, _just(item)
+
+
+def held_by(owner: object) -> list[object]:
+    """Return what the attributes of an object hold, in no order."""
+    if _HAS_DICT:
+        return [*attributes(owner).values()]
+    found = gc.get_referents(owner)
+    return found + [v for d in found if type(d) is dict for v in d.values()]
 
 
 def _of_class(kind: type) -> list[_Found]:
@@ -319,7 +329,7 @@ def _are_plain(values: Iterable[object]) -> bool:
 
 
 def _attribute_ids(value: _Attributes) -> list[int]:
-    return [*map(id, gc.get_referents(value.owner))]
+    return [*map(id, held_by(value.owner))]
 
 
 def _cache_counts(function: Any) -> tuple[int, int]:  # noqa: ANN401 - a function with a cache

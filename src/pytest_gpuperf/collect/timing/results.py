@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 import warnings
@@ -15,7 +14,7 @@ from types import CoroutineType, FunctionType
 from typing import Any
 
 from pytest_gpuperf.collect.base import calls_the_test
-from pytest_gpuperf.collect.timing.hidden import is_projects
+from pytest_gpuperf.collect.timing.hidden import held_by, is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
 # Iterators that hold no work: files, of containers, and those that give the same again.
@@ -65,7 +64,7 @@ def promised(output: object, given: Iterable[object]) -> str:
     elif isinstance(output, dict):
         members = islice(output.values(), _MOST_MEMBERS)
     elif is_projects(type(output).__module__):
-        members = gc.get_referents(output)
+        members = held_by(output)
     members = list(members)
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
@@ -137,8 +136,9 @@ def swallowed(call: Callable[[], object], fn: object) -> str:
         fn: The function, which has returned None.
     """
     code = getattr(fn, "__code__", None)
-    # Python 3.10 has no table of the exceptions that are caught.
-    may_catch = code is not None and getattr(code, "co_exceptiontable", True)
+    # Python 3.10 has no table of the exceptions that are caught, and each function that
+    # returns None would be called once more.
+    may_catch = getattr(code, "co_exceptiontable", b"")
     if (
         not may_catch
         or sys.gettrace()
