@@ -44,6 +44,8 @@ _MOST_DEPTH = 4
 _MARSHAL = 2
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+# Each object of Python 3.10 has a `__dict__`, and reading it costs nothing later.
+_HAS_DICT = sys.version_info < (3, 11)
 # Containers that can lose items.
 _EMPTIED = frozenset({list, dict, set, deque})
 _SAMPLES: tuple[Iterable[object], ...] = (
@@ -161,15 +163,20 @@ def holdings(owner: object) -> list[tuple[object, int]]:
     """
     if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
         return []
-    values: list[object] = []
-    if type(owner) is FunctionType:
-        values += attributes(owner).values()
-    else:
-        # Until Python 3.12, an object whose `__dict__` was read is slower from then on.
-        values += gc.get_referents(owner)
-        values += [v for d in values if type(d) is dict for v in d.values()]
+    values = (
+        attributes(owner).values() if type(owner) is FunctionType else held_by(owner)
+    )
     held = [(value, items_left(value)) for value in values]
     return [(value, items) for value, items in held if items is not None]
+
+
+def held_by(owner: object) -> list[object]:
+    """Return what the attributes of an object hold, in no order."""
+    if _HAS_DICT:
+        return [*attributes(owner).values()]
+    # Until Python 3.12, an object whose `__dict__` was read is slower from then on.
+    found = gc.get_referents(owner)
+    return found + [v for d in found if type(d) is dict for v in d.values()]
 
 
 def items_left(value: object) -> int | None:

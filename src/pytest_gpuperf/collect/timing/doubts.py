@@ -122,7 +122,7 @@ class Doubts:
         request = self._request
         usual_s = sorted(samples)[len(samples) // 2]
         with suppress(Exception):
-            yield from self._signs(output, usual_s, first_call_s, wall_s)
+            yield from self._signs(output, first_call_s, wall_s)
         yield from _uneven(samples, usual_s)
         if garbage_s > usual_s:
             yield _garbage_note(garbage_s, usual_s)
@@ -137,9 +137,7 @@ class Doubts:
         if request.make is not None:
             yield from self._on_new_content(request.make, probe_of, usual_s)
 
-    def _signs(
-        self, output: object, usual_s: float, first_call_s: float, wall_s: float
-    ) -> list[Note]:
+    def _signs(self, output: object, first_call_s: float, wall_s: float) -> list[Note]:
         """Return the doubts that the result, and what the call reaches, give."""
         notes = []
         request = self._request
@@ -161,9 +159,8 @@ class Doubts:
                     f" of the later calls, and changed {names}, where they may find its"
                     " work done; give setup= that starts anew"
                 )
-                full_s = max(first_call_s, usual_s)
                 notes.append(
-                    Note(code="less-work", text=text, doubt=True, full_s=full_s)
+                    Note(code="less-work", text=text, doubt=True, full_s=first_call_s)
                 )
         if self._paired:
             # What this function changes itself is no work of the other one.

@@ -9,7 +9,6 @@ of installed packages are part of how they work.
 from __future__ import annotations
 
 import functools
-import gc
 import operator
 import os
 import sys
@@ -27,7 +26,7 @@ from types import (
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.timing.contents import attributes, marshalled
+from pytest_gpuperf.collect.timing.contents import attributes, held_by, marshalled
 
 # Limits for the copies of one measurement. Copying 8 MiB takes a few milliseconds.
 _MOST_BYTES = 8 * 1024**2
@@ -45,8 +44,6 @@ _PLAIN = frozenset(
     }
 )
 _ARGUMENT = "an argument"
-# Each object of Python 3.10 has a `__dict__`, and reading it costs nothing later.
-_HAS_DICT = sys.version_info < (3, 11)
 # Packages whose objects are arrays and numbers.
 _ARRAYS = frozenset({"cupy", "jaxlib", "numpy", "torch"})
 
@@ -219,14 +216,6 @@ def _of_object(name: str, value: object) -> Iterator[_Found]:
     for item in held_by(value):
         if type(item) in _STATES:
             yield name, item, _just(item)
-
-
-def held_by(owner: object) -> list[object]:
-    """Return what the attributes of an object hold, in no order."""
-    if _HAS_DICT:
-        return [*attributes(owner).values()]
-    found = gc.get_referents(owner)
-    return found + [v for d in found if type(d) is dict for v in d.values()]
 
 
 def _of_class(kind: type) -> list[_Found]:

@@ -14,7 +14,8 @@ from types import CoroutineType, FunctionType
 from typing import Any
 
 from pytest_gpuperf.collect.base import calls_the_test
-from pytest_gpuperf.collect.timing.hidden import held_by, is_projects
+from pytest_gpuperf.collect.timing.contents import held_by
+from pytest_gpuperf.collect.timing.hidden import is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
 # Iterators that hold no work: files, of containers, and those that give the same again.
@@ -40,8 +41,8 @@ _MOST_LEVELS = 3
 _ROUNDING = {2: 2e-2, 4: 1e-3, 8: 1e-6}
 _ZERO = 1e-6  # A difference from zero has no relative size.
 _NUMBERS = (bool, int, float, complex)
-# Mistakes of the code, which a function does not raise on purpose.
 _LINES = 3  # of a handler that ends the function
+# Mistakes of the code, which a function does not raise on purpose.
 _MISTAKES = (AttributeError, NameError, TypeError)
 
 
@@ -49,8 +50,8 @@ def promised(output: object, given: Iterable[object]) -> str:
     """
     Return the part of a result that only promises work, as a text, or "".
 
-    Promises are iterators, unfinished futures and child processes, lazy tables, and lists
-    with an `__iter__` of their own. The result itself is looked at, the members of a
+    Promises are iterators, unfinished futures, running threads and child processes, open
+    cursors, lazy tables, and empty lists that make their items when read. The result itself is looked at, the members of a
     container, and the attributes of an object of the project.
 
     Args:
