@@ -49,6 +49,14 @@ STARTS = [
         b"\x7fELF\x02\x01\x01\x40" + bytes(8) + b"\x03\0\xe0\0",
         "a code object of AMD: only code of NVIDIA's GPUs is read",
     ),
+    (
+        "a.zebin",
+        b"\x7fELF\x02\x01\x01\x00" + bytes(8) + b"\x01\xff\xcd\0",
+        "a binary for Intel's GPUs: only code of NVIDIA's GPUs is read",
+    ),
+    ("a.hipfb", b"__CLANG_OFFLOAD_BUNDLE__\2\0\0\0", "a bundle of clang"),
+    ("compressed.hipfb", b"CCOB\3\0\1\0\xf6\xf2", "a bundle of clang"),
+    ("a.spv", b"\x03\x02\x23\x07\0\x04\1\0", "it is SPIR-V"),
     ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
     ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
     (

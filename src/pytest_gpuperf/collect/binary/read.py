@@ -7,6 +7,7 @@ import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary.compiler_log import (
@@ -28,6 +29,7 @@ from pytest_gpuperf.collect.binary.tools import (
     last_line,
     refusal,
 )
+from pytest_gpuperf.collect.binary.vendors import other_code
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
@@ -41,7 +43,7 @@ _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
-_MACHINE_AMD = 224  # EM_AMDGPU
+_MACHINES_OF_OTHERS = (205, 224)  # EM_INTELGT, EM_AMDGPU
 _TYPE_RELOCATABLE = 1
 # Functions that ptxas itself adds, as a division. They have no lines in its log.
 _COMPILERS_OWN = ("$__internal_", "__cuda_sm")
@@ -61,7 +63,7 @@ def _file_kind(head: bytes) -> str:
         machine = int.from_bytes(head[18:20], "little")
     if machine == _MACHINE_CUDA:
         return "cubin"
-    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_AMD
+    is_read = head.startswith(_CONTAINER_MAGICS) and machine not in _MACHINES_OF_OTHERS
     return "container" if is_read else "other"
 
 
@@ -523,9 +525,7 @@ def _cubins_of(
     finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
     unread: tuple[str, ...] = ()
     if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
-        raise CaptureFormatError(
-            "it has no device code", remedy=_GIVE, path=image.label
-        )
+        raise _without_device_code(path, image)
     if finished.exit_code:
         cubins, unread = _known_chips(
             path, target, folder, finished, tool=tool, runner=runner
@@ -544,6 +544,16 @@ def _cubins_of(
             message, remedy=f"take one of {held}", path=image.label
         )
     return chosen, unread
+
+
+def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
+    with _mapped(path) as content:
+        others = other_code(content)
+    message, remedy = "it has no device code", _GIVE
+    if others:
+        message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
+        remedy = "give the library that was built for NVIDIA's GPUs"
+    return CaptureFormatError(message, remedy=remedy, path=image.label)
 
 
 def _known_chips(
@@ -593,11 +603,17 @@ def _known_chips(
 
 
 def _chips_of(path: Path) -> list[int]:
+    with _mapped(path) as content:
+        return fatbin_chips(content)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
     with (
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        return fatbin_chips(content)
+        yield content
 
 
 def _completed(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
