@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.translate.telemetry import (
     Telemetry,
     Times,
     excerpt,
+    has_values,
     read_lines,
     record_at,
     sentences,
@@ -142,7 +143,7 @@ def smi_records(
     """
     table = _Table(times=Times(start=start, interval_s=interval_s))
     remedy = "give the unchanged output of nvidia-smi --format=csv"
-    left_out = read_lines(text, table.take, path=path, remedy=remedy)
+    left_out = read_lines(text, table, path=path, remedy=remedy)
     if table.names and not table.has_readings:
         message = f"none of its columns is a reading: {excerpt(', '.join(table.names))}"
         if not _PROCESS_COLUMNS.isdisjoint(table.names):
@@ -213,6 +214,14 @@ class _Table:
             cells = (cell.strip() for cell in row)
             self._take_row(dict(zip(self.names, cells, strict=True)), stamp, where)
         return True
+
+    def is_data(self, line: str) -> bool:
+        """Return True if an unreadable line has values."""
+        bare = split_stamp(line)[1] if self.is_stamped else line
+        # A line that is not CSV, as one with a cell of 131,072 characters.
+        with contextlib.suppress(csv.Error):
+            return has_values(_cells(bare), len(self.names))
+        return False
 
     def _take_header(self, names: list[str]) -> None:
         self.names = names
@@ -444,7 +453,7 @@ def monitor_records(
     """
     monitor = _Monitor(times=Times(start=start, interval_s=interval_s))
     remedy = "give the unchanged output of nvidia-smi dmon"
-    left_out = read_lines(text, monitor.take, path=path, remedy=remedy)
+    left_out = read_lines(text, monitor, path=path, remedy=remedy)
     return Telemetry(
         records=monitor.times.apart(monitor.records),
         model_names={},
@@ -501,6 +510,11 @@ class _Monitor:
         found = self._readings(values, f"GPU {gpu_index} ({where})")
         self.records.append(record_at(moment, ("", gpu_index, ""), found))
         return True
+
+    def is_data(self, line: str) -> bool:
+        """Return True if an unreadable line has values."""
+        bare = split_stamp(line)[1] if self.is_stamped else line
+        return has_values(_monitor_cells(bare), len(self.names))
 
     def _moment(self, values: Mapping[str, str], gpu_index: int, stamp: str) -> Moment:
         count = self.counts.get(gpu_index, 0)
