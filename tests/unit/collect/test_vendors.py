@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
+from fakes.binaries import elf, pe
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.binary.vendors import other_code
@@ -22,49 +22,30 @@ SYCL = (
 )
 
 
-def elf(names: Sequence[str]) -> bytes:
-    """Return a library of x86 with empty sections of these names."""
-    texts = b"\0" + b"".join(name.encode() + b"\0" for name in names)
-    head = struct.pack(
-        "<16sHHIQQQIHHHHHH",
-        *(b"\x7fELF\2\1\1" + bytes(9), 3, 62, 1, 0, 0, 64 + len(texts), 0),
-        *(64, 0, 0, 64, len(names) + 1, 0),
-    )
-    places = [
-        1 + sum(len(before) + 1 for before in names[:n]) for n in range(len(names))
-    ]
-    table = [struct.pack("<I20xQ32x", place, 64) for place in (0, *places)]
-    return head + texts + b"".join(table)
-
-
-def pe(names: Sequence[str]) -> bytes:
-    """Return a library of Windows with empty sections of these names."""
-    start, optional = 128, 240
-    head = (b"MZ" + bytes(58) + struct.pack("<I", start)).ljust(start, b"\0")
-    head += struct.pack("<4sHH12xHH", b"PE\0\0", 0x8664, len(names), optional, 0)
-    table = (struct.pack("<8s32x", name.encode()[:8]) for name in names)
-    return head + bytes(optional) + b"".join(table)
+def of(names: Iterable[str]) -> dict[str, bytes]:
+    """Return empty sections of these names."""
+    return dict.fromkeys(names, b"")
 
 
 @pytest.mark.parametrize(
     ("content", "kinds"),
     [
-        (elf(HIP), ("code for AMD's GPUs (.hip_fatbin)",)),
-        (pe(HIP), ("code for AMD's GPUs (.hip_fat)",)),
+        (elf(of(HIP)), ("code for AMD's GPUs (.hip_fatbin)",)),
+        (pe(of(HIP)), ("code for AMD's GPUs (.hip_fat)",)),
         (
-            elf(SYCL),
+            elf(of(SYCL)),
             (
                 f"code for Intel's GPUs ({SYCL[1]})",
                 f"SPIR-V, which a driver compiles for its GPU ({SYCL[2]})",
             ),
         ),
         (
-            elf(["__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"]),
+            elf(of(["__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"])),
             ("code for AMD's GPUs (__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa)",),
         ),
-        (elf([".text", ".nv_fatbin", ".rodata"]), ()),
+        (elf(of([".text", ".nv_fatbin", ".rodata"])), ()),
         # A compiler has the word in its data.
-        (elf([".rodata"]) + b"__CLANG_OFFLOAD_BUNDLE__hip .hip_fatbin", ()),
+        (elf(of([".rodata"])) + b"__CLANG_OFFLOAD_BUNDLE__hip .hip_fatbin", ()),
     ],
 )
 def test_the_sections_say_whose_code_a_library_has(
@@ -74,7 +55,7 @@ def test_the_sections_say_whose_code_a_library_has(
     assert other_code(content) == kinds
 
 
-@pytest.mark.parametrize("content", [elf(HIP), pe(HIP)], ids=["elf", "pe"])
+@pytest.mark.parametrize("content", [elf(of(HIP)), pe(of(HIP))], ids=["elf", "pe"])
 def test_a_cut_library_is_read_without_an_error(content: bytes) -> None:
     """At every length, and with a table that begins outside of any file."""
     found = {other_code(content[:cut]) for cut in range(len(content))}
@@ -92,7 +73,7 @@ def test_a_library_of_another_vendor_is_named(
 ) -> None:
     """It has device code, of a kind that is not read."""
     path = tmp_path / "lib.so"
-    path.write_bytes(elf(names))
+    path.write_bytes(elf(of(names)))
     runner = FakeRunner([finished(255, stderr=b"does not contain device code")])
 
     with pytest.raises(CaptureFormatError, match=f"has code for {whose}") as caught:
