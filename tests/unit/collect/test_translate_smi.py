@@ -451,6 +451,34 @@ def test_a_row_of_dmon_that_cannot_be_read_is_no_message(row: str, words: str) -
             monitor(text)
 
 
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        ("# gpu gi smutil\n# Idx # GPM:%\n", "GI"),
+        ("# gpu mig smutil\n", "MIG"),
+        ("# gpu level smutil\n# Idx Idx GPM:%\n", "LEVEL"),
+        ("# gpu, gpuinst, smutil\n", "GPUINST"),
+    ],
+)
+def test_instances_of_dmon_are_no_readings_of_their_gpu(head: str, part: str) -> None:
+    """`--gpm-options=dm` has a row of the GPU and one of each instance at a time."""
+    rows = "0 - 40\n0 1 90\n0 2 10\n0 - 41\n0 1 91\n0 2 11\n"
+    if "," in head:
+        rows = rows.replace(" ", ", ")
+    found = monitor(head + rows)
+
+    assert [(r.gpu_uuid, r.sm_active_fraction) for r in found.records] == [
+        ("", 0.4),
+        (f"/{part}1", 0.9),
+        (f"/{part}2", 0.1),
+        ("", 0.41),
+        (f"/{part}1", 0.91),
+        (f"/{part}2", 0.11),
+    ]
+    assert [r.monotonic_s for r in found.records] == [100.0] * 3 + [100.5] * 3
+    assert found.notes == ()
+
+
 def test_a_time_of_dmon_may_be_without_its_day() -> None:
     """`-o T` begins again at midnight, and `-o D` says no time of the day."""
     found = monitor("#Time gpu sm\n23:59:59 0 1\n00:00:01 0 2\n").records

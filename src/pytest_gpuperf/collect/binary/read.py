@@ -11,6 +11,7 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     CodeParts,
     CompilerLog,
     facts_of,
+    log_name,
     log_text,
     read_ptxas_log,
 )
@@ -331,7 +332,9 @@ def read_cubins(
         dynamic_shared_bytes=_at_least(dynamic_shared_bytes, 0, "dynamic_shared_bytes"),
     )
     images = images_of(source, launch)
-    log = None if ptxas_log is None else read_ptxas_log(log_text(ptxas_log))
+    log = None
+    if ptxas_log is not None:
+        log = read_ptxas_log(log_text(ptxas_log), path=log_name(ptxas_log))
     for image in images:
         _refuse_by_head(image)
     tool = tool or find_tool(CUOBJDUMP)

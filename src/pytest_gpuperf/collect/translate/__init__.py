@@ -203,7 +203,22 @@ _KINDS = (
         _REPORT,
     ),
     _Kind(
-        _line(rb"==\d+== (?:NVPROF|Profiling (?:application|result))"),
+        _line(rb'"?Device"?,"?Kernel"?,"?Invocations"?,'),
+        "a table of counters that nvprof printed",
+        "their names are not those of Nsight Compute",
+        _REPORT,
+    ),
+    _Kind(
+        _line(
+            rb'"?(?:(?:Type"?,"?)?Time ?\(%\)"?,"?Time"?,"?Calls|'
+            rb'Start"?,"?Duration"?,"?(?:Grid X|Name))"?,'
+        ),
+        "a table that nvprof printed",
+        _TIMES,
+        _REPORT,
+    ),
+    _Kind(
+        _line(rb"==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))"),
         "text that nvprof printed",
         _TIMES,
         _REPORT,
