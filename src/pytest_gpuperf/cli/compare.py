@@ -226,6 +226,7 @@ def _difference(difference: Difference) -> Mapping[str, object]:
     sides = difference.sides
     return {
         "kernel": difference.kernel,
+        "was_kernel": difference.was_kernel,
         "metric": difference.metric,
         "unit": difference.unit,
         "was": difference.was,
