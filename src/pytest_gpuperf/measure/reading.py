@@ -648,7 +648,10 @@ def _gap_of_resource(metric: str, kernel: KernelResources) -> Gap:
     code = GapCode.NOT_STATED
     name = kernel.demangled or kernel.name
     if metric == "stack_bytes":
-        reason = f"the compiler knows no bound for {name}, which recurses or calls"
+        reason = (
+            f"the stack of {name} has no bound: it calls itself, or functions through "
+            "pointers"
+        )
         remedy = "limit the other kernels by their names"
     elif metric == _SPILLS:
         reason = "a binary does not say what was spilled"
