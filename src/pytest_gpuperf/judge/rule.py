@@ -139,8 +139,26 @@ def verdict_of(
     )
 
 
-def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
-    """Return the verdict of a gated case by the numbers of a ruling."""
+def rule(
+    case: Case,
+    ruling: Ruling,
+    policy: Policy,
+    *,
+    cache_slowdown: float | None = None,
+) -> Verdict:
+    """
+    Return the verdict of a gated case by the numbers of a ruling.
+
+    Args:
+        case: The case.
+
+        ruling: The change and its chances.
+
+        policy: The rule's constants.
+
+        cache_slowdown: Factor by which reads beyond a core's caches are slower than in all
+            stored sessions, or None if unknown.
+    """
     limit = case.limit or 0.0
     if ruling.change.exact:
         outcome, reason = by_equality(ruling.worsening, limit)
@@ -159,7 +177,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(case, ruling, cause, undecided=undecided)
     if (outcome, reason) in _DOUBTED and not ruling.change.exact:
-        doubt = _doubt_of(case, ruling, policy)
+        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
@@ -210,8 +228,14 @@ _DOUBTED = {
 }
 
 
+_SLOW_READS = (
+    "reads beyond a core's caches take {:.3g} times as long as in the stored sessions: "
+    "other programs use the memory"
+)
+
+
 def _doubt_of(
-    case: Case, ruling: Ruling, policy: Policy
+    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return a cause outside the code that may explain a change, or None."""
     compared = comparison_of(case, policy, ruling.confirmation)
@@ -222,6 +246,11 @@ def _doubt_of(
     shift = ruling.change.machine_shift
     if case.bound_class is BoundClass.DISK and (shift or 0.0) > policy.disk_shift:
         text = f"the disk is {1 + (shift or 0.0):.3g} times as slow as in the stored sessions"
+    # No test is slowed by more than the reads.
+    is_explained = 0 < ruling.worsening < cache_slowdown - 1
+    if cache_slowdown > policy.cache_slowdown and is_explained and not text:
+        of_host = case.bound_class is BoundClass.HOST and not case.counts
+        text = _SLOW_READS.format(cache_slowdown) if of_host else ""
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
     return None

@@ -74,6 +74,8 @@ class BoundClass(str, Enum):
     # Waits for a lock, a timer or a network, unlike any reference workload.
     WAIT = "wait"
     DISK = "disk"
+    # Reads beyond a core's own caches. No test is of this class.
+    CACHE = "cache"
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
