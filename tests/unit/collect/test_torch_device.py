@@ -1,4 +1,4 @@
-"""TorchRuntime of collect.runtime, and its events: devices that are not CUDA's, through a torch that is loaded."""
+"""TorchRuntime of collect.torch_device, and its events: devices that are not CUDA's, through a torch that is loaded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pytest_gpuperf.collect.runtime import (
     DeviceRuntime,
     FirstInUse,
     NoDevice,
-    TorchRuntime,
 )
 from pytest_gpuperf.collect.timing.events import EventTimer, TorchEvents
 from pytest_gpuperf.collect.timing.host import HostCollector
+from pytest_gpuperf.collect.torch_device import TorchRuntime
 from pytest_gpuperf.errors import CollectError
 
 US = 1_000  # ns
