@@ -7,6 +7,7 @@ from typing import Any
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.runtime import DriverFacts
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.record import Void
 
 
@@ -24,6 +25,8 @@ class FakeRuntime:
         flush_ns: What a flush gives it to do [ns].
 
         facts: What the driver says of the device.
+
+        own: The device that only the runtime knows.
 
         memory_bytes: Its free memory [B]; None: not known.
 
@@ -45,6 +48,7 @@ class FakeRuntime:
         self.pending_ns = 0
         self.flush_ns = flush_ns
         self.facts: DriverFacts | None = None
+        self.own: Device | None = None
         self.memory_bytes: int | None = 80_000_000_000
         self.events: list[str] = []
         self._clock = clock
@@ -70,6 +74,9 @@ class FakeRuntime:
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
         return self.facts if uuid == self.uuid else None
+
+    def own_device(self) -> Device | None:
+        return self.own if self.in_use else None
 
 
 class FakeTimer:

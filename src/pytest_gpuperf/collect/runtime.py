@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from pytest_gpuperf.collect.torch_device import FLUSH_FACTOR, TorchRuntime
 from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import Frozen
 
 _T = TypeVar("_T")
@@ -180,6 +181,9 @@ class DeviceRuntime(Protocol):
     def facts_of(self, uuid: str) -> DriverFacts | None:
         """Return the driver's facts of a device, or None if not in use or not present."""
 
+    def own_device(self) -> Device | None:
+        """Return the device in use if only the runtime knows it (torch), or None."""
+
 
 def wait_for_all(runtime: DeviceRuntime) -> None:
     """
@@ -216,6 +220,10 @@ class NoDevice:
         return None
 
     def facts_of(self, uuid: str) -> DriverFacts | None:  # noqa: ARG002 - of the seam
+        """Return None."""
+        return None
+
+    def own_device(self) -> Device | None:
         """Return None."""
         return None
 
@@ -374,6 +382,10 @@ class CudaRuntime:
                 l2_bytes=self._attribute(_L2_CACHE_SIZE, device),
                 integrated=None if integrated is None else bool(integrated),
             )
+        return None
+
+    def own_device(self) -> Device | None:
+        """Return None, because NVML knows the device."""
         return None
 
     def _attribute(
@@ -535,6 +547,10 @@ class FirstInUse:
         """Return a driver's facts of a device, or None if unknown to every driver."""
         answers = (runtime.facts_of(uuid) for runtime in self._runtimes)
         return next((facts for facts in answers if facts is not None), None)
+
+    def own_device(self) -> Device | None:
+        """Return the device in use if only its runtime knows it, or None."""
+        return self._used().own_device() if self.active() else None
 
     def _used(self) -> DeviceRuntime:
         return self._chosen or self._runtimes[0]

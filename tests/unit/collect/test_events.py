@@ -58,7 +58,9 @@ class Rig:
         self.driver = FakeDriver(clock=self.clock)
         self.stream = 0
         cuda = CudaEvents(lambda: self.driver, lambda: self.stream)
-        self.timer: DeviceTimer = EventTimer((cuda,), self.clock.now_ns)
+        self.timer: DeviceTimer = EventTimer(
+            (cuda,), self.clock.now_ns, cpu_ns=self.clock.thread_cpu_ns
+        )
         self.host = HostCollector(
             self.clock,
             CudaRuntime(lambda: self.driver),
