@@ -24,7 +24,7 @@ from pytest_gpuperf.judge.case import (
 )
 from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
-from pytest_gpuperf.model.environment import Session, family_of, same_company
+from pytest_gpuperf.model.environment import family_of, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
@@ -431,7 +431,7 @@ def _span(case: Case) -> BaselineSpan | None:
     first, last = stored[0].session, stored[-1].session
     of_suite = False
     if not case.counts:
-        count = sum(same_company(each.session, _OF_ONE_TEST) for each in stored)
+        count = sum([same_count(each.session.ran_count, 1) for each in stored])
         of_suite = count < min(POLICY.least_sessions, len(stored))
     return BaselineSpan(
         session_count=len(stored),
@@ -440,12 +440,9 @@ def _span(case: Case) -> BaselineSpan | None:
         first_commit=first.commit,
         last_commit=last.commit,
         moved=case.moved,
-        alone_count=sum(bool(session.value.alone_values) for session in stored),
+        alone_count=sum([bool(session.value.alone_values) for session in stored]),
         of_suite=of_suite,
     )
-
-
-_OF_ONE_TEST = Session(id="", started_unix_s=0.0, host="", ran_count=1)
 
 
 # Machine drift moves these families.
@@ -750,15 +747,15 @@ def may_change(
         of_parts = len(companies) > 1 and not case.counts
         few = policy.least_sessions if of_parts else 0
         share, effects = policy.suspect_share, _effects(comparison, few)
+    sign, least = case.sign, share * case.limit
     for effect in effects:
-        # If 0 became something, the change exceeds any limit.
-        nothing = math.copysign(math.inf, _mean(comparison.current))
-        change = nothing if effect is None else effect
-        least = share * case.limit
-        if case.sign * change > least:
+        change = effect
+        if change is None:  # 0 became something, which exceeds any limit.
+            change = math.copysign(math.inf, _mean(comparison.current))
+        if sign * change > least:
             return True
         # As far in the other direction, on a log scale.
-        if either_way and -case.sign * change > least / (1 + least):
+        if either_way and -sign * change > least / (1 + least):
             return True
     return False
 
@@ -808,6 +805,9 @@ def _incomparable(case: Case) -> Verdict | None:
 
 
 def _enough(case: Case, policy: Policy) -> bool:
+    # The usual case, asked four times for each test.
+    if len(case.stored) >= policy.least_sessions:
+        return True
     if _suffices(case, case.stored, policy):
         return True
     inside = [s for s in case.stored if s.choice == case.choice]
@@ -845,18 +845,21 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
             values.
     """
     sessions = (comparison.current, *comparison.stored)
-    is_log = all(value > 0 for session in sessions for value in session.run_values)
-    now, *then = [
-        fmean(map(math.log, each.run_values)) if is_log else mean(each.run_values)
-        for each in sessions
+    is_log = min([min(session.run_values) for session in sessions]) > 0
+    scaled = [
+        [*map(math.log, session.run_values)] if is_log else session.run_values
+        for session in sessions
     ]
+    # Logarithms have a sum that a float holds.
+    average = fmean if is_log else mean
+    now, *then = [each[0] if len(each) == 1 else average(each) for each in scaled]
     several = [then]
     if len(then) > _LEAST_OTHERS:
         then.sort()
         several += [then[1:], then[:-1]]
         if few:
             several += [then[:few], then[-few:]]
-    means = [*map(mean, several)]
+    means = [*map(average, several)]
     if is_log:
         return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
     return [

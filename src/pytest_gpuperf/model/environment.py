@@ -548,10 +548,16 @@ def same_company(one: Session, other: Session) -> bool:
         >>> same_company(whole, part)
         False
     """
-    if one.ran_count is None or other.ran_count is None:
+    return same_count(one.ran_count, other.ran_count)
+
+
+# A run has few sessions, and asks for each of them in each test.
+@functools.lru_cache(maxsize=1024)
+def same_count(one: int | None, other: int | None) -> bool:
+    """Return True if two numbers of tests make the same company (`same_company`)."""
+    if one is None or other is None:
         return True
-    fewer, more = sorted((one.ran_count, other.ran_count))
-    return fewer >= _LEAST_COMPANY * more
+    return min(one, other) >= _LEAST_COMPANY * max(one, other)
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:
