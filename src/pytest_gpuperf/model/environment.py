@@ -314,6 +314,10 @@ CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
 PARAMETERS = "parameters"
 # The test function, among the soft facts that changed.
 TEST = "test"
+# Soft facts of the machine that may change its speed.
+SOFT_MACHINE_FACTS = frozenset({"driver", "gpu_uuid", "platform"})
+# Soft facts that differ between any two sessions.
+STATE_FACTS = frozenset({"sm_clock", "temperature"})
 # Other collectors that record the same calls. On an H200, event times were 20 to 60 us
 # longer when CUPTI was also recording.
 TIMED_BESIDE = "timed_beside"

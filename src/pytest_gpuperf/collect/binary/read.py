@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary.compiler_log import (
@@ -22,6 +21,13 @@ from pytest_gpuperf.collect.binary.extraction import (
     fault_of,
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
+from pytest_gpuperf.collect.binary.module import (
+    HEADER,
+    MACHINE_CUDA,
+    NO_BYTES,
+    SECTION,
+    read_module,
+)
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -48,18 +54,10 @@ from pytest_gpuperf.model.gap import Gap
 
 _ELF_MAGIC = b"\x7fELF"
 _CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
-_MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
 _MACHINES_OF_OTHERS = (205, 224)  # EM_INTELGT, EM_AMDGPU
 _TYPE_RELOCATABLE = 1
 # Functions that ptxas itself adds, as a division. They have no lines in its log.
 _COMPILERS_OWN = ("$__internal_", "__cuda_sm")
-_CODE = ".text."  # The start of the name of a section with the code of a function.
-_SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
-_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
-_SYMBOL_TABLE = 2  # SHT_SYMTAB
-_FUNCTION_SYMBOL = 2  # STT_FUNC
 
 
 def _file_kind(head: bytes) -> str:
@@ -67,7 +65,7 @@ def _file_kind(head: bytes) -> str:
     machine = None
     if head.startswith(_ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
-    if machine == _MACHINE_CUDA:
+    if machine == MACHINE_CUDA:
         return "cubin"
     is_read = head.startswith(_CONTAINER_MAGICS) and machine not in _MACHINES_OF_OTHERS
     return "container" if is_read else "other"
@@ -75,15 +73,15 @@ def _file_kind(head: bytes) -> str:
 
 def _is_whole(content: bytes) -> bool:
     """Return True if the file has the length stated in the header."""
-    if len(content) < _HEADER.size:
+    if len(content) < HEADER.size:
         return False
-    *_, table_start, _, _, _, _, entry_bytes, count, _ = _HEADER.unpack_from(content)
-    if entry_bytes < _SECTION.size or table_start + count * entry_bytes > len(content):
+    *_, table_start, _, _, _, _, entry_bytes, count, _ = HEADER.unpack_from(content)
+    if entry_bytes < SECTION.size or table_start + count * entry_bytes > len(content):
         return False
     for index in range(count):
-        section = _SECTION.unpack_from(content, table_start + index * entry_bytes)
+        section = SECTION.unpack_from(content, table_start + index * entry_bytes)
         kind, start, size = section[1], section[4], section[5]
-        if kind != _SECTION_WITHOUT_BYTES and start + size > len(content):
+        if kind != NO_BYTES and start + size > len(content):
             return False
     return True
 
@@ -100,11 +98,10 @@ def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
     inside: dict[str, set[str]] = {}
     apart = set()
     try:
-        functions = list(_functions(content))
-    except (struct.error, IndexError, ValueError):  # A damaged table has no symbols.
-        functions = []
-    for name, section in functions:
-        owner = section.removeprefix(_CODE)
+        functions = read_module(content).functions
+    except CaptureFormatError:  # A damaged table has no symbols.
+        functions = ()
+    for name, owner in functions:
         if owner not in kernels:
             apart.add(name)
             continue
@@ -116,31 +113,6 @@ def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
         inside={name: frozenset(own) for name, own in inside.items()},
         apart=frozenset(apart),
     )
-
-
-def _functions(content: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the name and the section of each function that a cubin defines."""
-    *_, table_start, _, _, _, _, entry_bytes, count, names = _HEADER.unpack_from(
-        content
-    )
-    sections = [
-        _SECTION.unpack_from(content, table_start + index * entry_bytes)
-        for index in range(count)
-    ]
-
-    def text(table: int, offset: int) -> str:
-        start = sections[table][4] + offset
-        return content[start : content.index(b"\0", start)].decode("utf-8", "replace")
-
-    for section in sections:
-        _, kind, _, _, start, size, link, *_ = section
-        if kind != _SYMBOL_TABLE:
-            continue
-        for offset in range(start, start + size, _SYMBOL.size):
-            name, info, _, owner, *_ = _SYMBOL.unpack_from(content, offset)
-            # The section of an undefined function is 0.
-            if info & 0xF == _FUNCTION_SYMBOL and 0 < owner < count:
-                yield text(link, name), text(names, sections[owner][0])
 
 
 _WARP_SIZE = 32  # On every NVIDIA chip.
@@ -460,7 +432,7 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
         raise CaptureFormatError(
             "is cut off", remedy="compile or copy it again", path=image.label
         )
-    if _HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
+    if HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
         raise CaptureFormatError(
             "is not linked: registers and stack are final after the device link only",
             remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
