@@ -11,6 +11,7 @@ from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choi
 from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.compute.suspects import weighed_changes
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
+from pytest_gpuperf.judge.drift import with_drifts
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
@@ -112,7 +113,8 @@ def settle(
         rule(case, ruling, policy, cache_slowdown=slowdowns.get(case.host))
         for (case, _), ruling in zip(pairs, rulings, strict=True)
     )
-    return tuple(next(ruled) if verdict is None else verdict for verdict in verdicts)
+    decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
+    return with_drifts(decided, cases, references, policy)
 
 
 def shown(

@@ -28,7 +28,13 @@ from pytest_gpuperf.model.environment import family_of, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import BoundClass, Kind, SessionValue, VoidCode
+from pytest_gpuperf.model.record import (
+    COMPARED_SESSIONS,
+    BoundClass,
+    Kind,
+    SessionValue,
+    VoidCode,
+)
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
@@ -527,7 +533,11 @@ def kernel_verdict(
 
 
 def comparison_of(
-    case: Case, policy: Policy, confirmation: Confirmation | None = None
+    case: Case,
+    policy: Policy,
+    confirmation: Confirmation | None = None,
+    *,
+    most: int | None = COMPARED_SESSIONS,
 ) -> Comparison | None:
     """
     Return the current value and the stored values to compare with.
@@ -542,6 +552,9 @@ def comparison_of(
 
         confirmation: The fresh processes that replace the first value, or None to use the
             first value.
+
+        most: Number of newest sessions to compare with, or None for all. The oldest are a
+            reference for a drift.
 
     Returns:
         The comparison, or None without a value or without anything to compare with.
@@ -561,6 +574,7 @@ def comparison_of(
         alike = case.stored if of_part else company
     inside = [s for s in alike if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else alike
+    used = used if most is None else used[-most:]
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple([s.value for s in used])
