@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 from pytest_gpuperf.collect.binary.compiler_log import CodeParts
+from pytest_gpuperf.collect.binary.module import (
+    CODE,
+    HEADER,
+    NO_BYTES,
+    SECTION,
+    Symbol,
+    read_module,
+)
+from pytest_gpuperf.errors import CaptureFormatError
 
 # Functions that ptxas itself adds, as a division. They have no lines in its log.
 _COMPILERS_OWN = ("$__internal_", "__cuda_sm")
-_CODE = ".text."  # The start of the name of a section with the code of a function.
 _TYPE_RELOCATABLE = 1
-_SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
-_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
-_SYMBOL_TABLE = 2  # SHT_SYMTAB
-_FUNCTION_SYMBOL = 2  # STT_FUNC
-
 _CHIP = re.compile(r"sm_(\d+)")
 # From Volta on, an instruction has 16 bytes: the opcode in the lowest 12 bits, the target
 # of a call in the first 8 bytes (seen with nvdisasm 13.5, for chips 75 to 120).
@@ -35,21 +35,21 @@ _CALL = re.compile(
 
 def is_relocatable(content: bytes) -> bool:
     """Return True if a cubin is not linked yet."""
-    kind: int = _HEADER.unpack_from(content)[1]
+    kind: int = HEADER.unpack_from(content)[1]
     return kind == _TYPE_RELOCATABLE
 
 
 def is_whole(content: bytes) -> bool:
     """Return True if the file has the length stated in the header."""
-    if len(content) < _HEADER.size:
+    if len(content) < HEADER.size:
         return False
-    *_, table_start, _, _, _, _, entry_bytes, count, _ = _HEADER.unpack_from(content)
-    if entry_bytes < _SECTION.size or table_start + count * entry_bytes > len(content):
+    *_, table_start, _, _, _, _, entry_bytes, count, _ = HEADER.unpack_from(content)
+    if entry_bytes < SECTION.size or table_start + count * entry_bytes > len(content):
         return False
     for index in range(count):
-        section = _SECTION.unpack_from(content, table_start + index * entry_bytes)
+        section = SECTION.unpack_from(content, table_start + index * entry_bytes)
         kind, start, size = section[1], section[4], section[5]
-        if kind != _SECTION_WITHOUT_BYTES and start + size > len(content):
+        if kind != NO_BYTES and start + size > len(content):
             return False
     return True
 
@@ -65,7 +65,11 @@ def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
     """
     inside: dict[str, set[str]] = {}
     apart = set()
-    for name, owner, *_ in _functions(content):
+    try:
+        functions = read_module(content).functions
+    except CaptureFormatError:  # A damaged table has no symbols.
+        functions = ()
+    for name, owner in functions:
         if owner not in kernels:
             apart.add(name)
             continue
@@ -98,19 +102,27 @@ def without_stack_bound(
     """
     chip = _CHIP.match(target)
     number = int(chip[1]) if chip else 0
-    inside: dict[str, list[_Function]] = {}
-    for function in _functions(content):
-        if function.owner in kernels:
-            inside.setdefault(function.owner, []).append(function)
-    return frozenset(
-        kernel
-        for kernel, functions in inside.items()
-        if _is_unbounded(content, kernel, functions, number)
-    )
+    try:
+        module = read_module(content)
+    except CaptureFormatError:  # A damaged table has no symbols.
+        return frozenset()
+    inside: dict[int, list[Symbol]] = {}
+    for symbol in module.symbols:
+        if symbol.is_function and symbol.section is not None:
+            inside.setdefault(symbol.section, []).append(symbol)
+    found = set()
+    for index, functions in inside.items():
+        section = module.sections[index]
+        kernel = section.name.removeprefix(CODE)
+        if kernel in kernels and _is_unbounded(
+            section.content, kernel, functions, number
+        ):
+            found.add(kernel)
+    return frozenset(found)
 
 
 def _is_unbounded(
-    content: bytes, kernel: str, functions: Collection[_Function], chip: int
+    code: bytes, kernel: str, functions: Collection[Symbol], chip: int
 ) -> bool:
     if chip < _FIXED_FROM:
         names = (f.name.removeprefix(f"${kernel}$") for f in functions)
@@ -119,16 +131,14 @@ def _is_unbounded(
     # The kernel's own symbol has the size of the whole section.
     inner = [function for function in functions if function.start]
     calls: dict[str, set[str]] = {}
-    whole = max(functions, key=lambda function: function.size)
-    begin, end = whole.place - whole.start, whole.place + whole.size
-    for match in _CALL.finditer(content, begin, end):
-        at = match.start() - begin
-        if at % _INSTRUCTION_BYTES or at + _WORD.size > end - begin:
+    for match in _CALL.finditer(code):
+        at = match.start()
+        if at % _INSTRUCTION_BYTES or at + _WORD.size > len(code):
             continue
         if match[1] is None:
             return True
         # A call of any other address is a far jump, or leaves the section.
-        (word,) = _WORD.unpack_from(content, match.start())
+        (word,) = _WORD.unpack_from(code, at)
         called = starts.get(_target(word, at, chip))
         if called is not None:
             owners = (f.name for f in inner if f.start <= at < f.start + f.size)
@@ -155,64 +165,3 @@ def _reached(calls: Mapping[str, Collection[str]], name: str) -> set[str]:
         reached |= new
         todo += new
     return reached
-
-
-class _Function(NamedTuple):
-    """
-    A function with code in a cubin.
-
-    Attributes:
-        name: As in the binary.
-
-        owner: The function whose section has the code, perhaps itself.
-
-        start: Its start in that section [B].
-
-        size: Its size [B].
-
-        place: Its start in the file [B].
-    """
-
-    name: str
-    owner: str
-    start: int
-    size: int
-    place: int
-
-
-def _functions(content: bytes) -> list[_Function]:
-    try:
-        return list(_read_functions(content))
-    except (struct.error, IndexError, ValueError):  # A damaged table has no symbols.
-        return []
-
-
-def _read_functions(content: bytes) -> Iterator[_Function]:
-    """Yield the functions that a cubin defines."""
-    *_, table_start, _, _, _, _, entry_bytes, count, names = _HEADER.unpack_from(
-        content
-    )
-    sections = [
-        _SECTION.unpack_from(content, table_start + index * entry_bytes)
-        for index in range(count)
-    ]
-
-    def text(table: int, offset: int) -> str:
-        start = sections[table][4] + offset
-        return content[start : content.index(b"\0", start)].decode("utf-8", "replace")
-
-    for section in sections:
-        _, kind, _, _, start, size, link, *_ = section
-        if kind != _SYMBOL_TABLE:
-            continue
-        for offset in range(start, start + size, _SYMBOL.size):
-            name, info, _, owner, value, length = _SYMBOL.unpack_from(content, offset)
-            # The section of an undefined function is 0.
-            if info & 0xF == _FUNCTION_SYMBOL and 0 < owner < count:
-                yield _Function(
-                    name=text(link, name),
-                    owner=text(names, sections[owner][0]).removeprefix(_CODE),
-                    start=value,
-                    size=length,
-                    place=sections[owner][4] + value,
-                )

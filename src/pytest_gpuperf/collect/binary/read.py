@@ -26,6 +26,9 @@ from pytest_gpuperf.collect.binary.extraction import (
     fault_of,
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
+from pytest_gpuperf.collect.binary.module import (
+    MACHINE_CUDA,
+)
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -52,7 +55,6 @@ from pytest_gpuperf.model.gap import Gap
 
 _ELF_MAGIC = b"\x7fELF"
 _CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
-_MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
 _MACHINES_OF_OTHERS = (205, 224)  # EM_INTELGT, EM_AMDGPU
 
 
@@ -61,7 +63,7 @@ def _file_kind(head: bytes) -> str:
     machine = None
     if head.startswith(_ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
-    if machine == _MACHINE_CUDA:
+    if machine == MACHINE_CUDA:
         return "cubin"
     is_read = head.startswith(_CONTAINER_MAGICS) and machine not in _MACHINES_OF_OTHERS
     return "container" if is_read else "other"
