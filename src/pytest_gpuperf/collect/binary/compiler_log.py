@@ -164,7 +164,7 @@ def read_ptxas_log(log: str, *, path: str = "the compiler's log") -> CompilerLog
         message = "names no kernel"
         known = None if "ptxas" in log else foreign(log[:FOREIGN_BYTES].encode())
         if known is not None:
-            message = f"{known.message.partition(':')[0]}, and {message}"
+            message = f"{known.message}, and it {message}"
         raise CaptureFormatError(
             message,
             remedy="compile with -Xptxas -v and hand over all that it prints",
