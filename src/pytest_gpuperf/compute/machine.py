@@ -23,6 +23,7 @@ from operator import attrgetter, mul
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.compute.drift import about_trend
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, with_checked
 from pytest_gpuperf.model.record import SessionValue
@@ -290,7 +291,7 @@ def without_machine(
     residuals = [
         Residual(
             difference=t.difference,
-            variance=_variance(t, t.mean, t.stored),
+            variance=_variance(t, t.stored),
             extra=t.comparison.core_variance,
         )
         for t in tests
@@ -371,9 +372,7 @@ def _without_moves(
             products += step * distance
             about_mean += distance * distance
             about_move += (distance - step) ** 2
-    noise = min(about_move, about_mean) / max(
-        1, sum([len(test.stored) - 1 for test in tests])
-    )
+    noise = min(about_move, about_mean) / max(1, sum([test.dof for test in tests]))
     followed = followed_share(squares=squares, products=products, noise=noise)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
@@ -385,7 +384,7 @@ def _without_moves(
         residuals.append(
             Residual(
                 difference=test.difference - shift,
-                variance=_variance(test, test.mean, rest),
+                variance=_variance(test, rest),
                 extra=followed.variance_left(now) + test.comparison.core_variance,
                 shift=shift,
             )
@@ -393,9 +392,18 @@ def _without_moves(
     return residuals
 
 
-def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
-    """Return the variance of a test's sessions about a mean, at least 0.001 squared."""
-    squares = sum([(value - mean) * (value - mean) for value in values])
+def _variance(test: Contrast, values: Sequence[float]) -> float:
+    """
+    Return the variance of a test's sessions, at least 0.001 squared.
+
+    Of many sessions it is the variance about their trend: if a value drifts, its sessions
+    are far from their mean, and no change would be found.
+    """
+    if test.of_trend:
+        squares = about_trend(values)
+    else:
+        mean = test.mean
+        squares = sum([(value - mean) * (value - mean) for value in values])
     return max(squares / max(1, test.dof), LEAST_VARIANCE)
 
 

@@ -82,6 +82,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
         disk_shift: Slowdown of the disk beyond which a slowdown of a test that waits for
             it shows nothing [fraction].
 
+        cache_slowdown: Factor by which reads beyond a core's caches must be slower than in
+            all stored sessions to explain the slowdown of a test.
+
         blind_limits: Largest detectable change, as a multiple of the limit, with which a
             value is still called unchanged. For limits set by the user.
 
@@ -105,6 +108,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
     usual_sessions: int = 5
     # A disk with a budget of operations became 5 times as slow when it was spent.
     disk_shift: float = 0.5
+    # Reads of unchanged suites differ by up to 1.5 times from one quiet session to another.
+    # Beside processes that empty the shared cache they take 5 to 10 times as long.
+    cache_slowdown: float = 2.0
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True

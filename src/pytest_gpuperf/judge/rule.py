@@ -28,7 +28,13 @@ from pytest_gpuperf.model.environment import family_of, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import BoundClass, Kind, SessionValue, VoidCode
+from pytest_gpuperf.model.record import (
+    COMPARED_SESSIONS,
+    BoundClass,
+    Kind,
+    SessionValue,
+    VoidCode,
+)
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
@@ -139,8 +145,26 @@ def verdict_of(
     )
 
 
-def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
-    """Return the verdict of a gated case by the numbers of a ruling."""
+def rule(
+    case: Case,
+    ruling: Ruling,
+    policy: Policy,
+    *,
+    cache_slowdown: float | None = None,
+) -> Verdict:
+    """
+    Return the verdict of a gated case by the numbers of a ruling.
+
+    Args:
+        case: The case.
+
+        ruling: The change and its chances.
+
+        policy: The rule's constants.
+
+        cache_slowdown: Factor by which reads beyond a core's caches are slower than in all
+            stored sessions, or None if unknown.
+    """
     limit = case.limit or 0.0
     if ruling.change.exact:
         outcome, reason = by_equality(ruling.worsening, limit)
@@ -159,7 +183,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(case, ruling, cause, undecided=undecided)
     if (outcome, reason) in _DOUBTED and not ruling.change.exact:
-        doubt = _doubt_of(case, ruling, policy)
+        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
@@ -210,8 +234,14 @@ _DOUBTED = {
 }
 
 
+_SLOW_READS = (
+    "reads beyond a core's caches take {:.3g} times as long as in the stored sessions: "
+    "other programs use the memory"
+)
+
+
 def _doubt_of(
-    case: Case, ruling: Ruling, policy: Policy
+    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return a cause outside the code that may explain a change, or None."""
     compared = comparison_of(case, policy, ruling.confirmation)
@@ -222,6 +252,11 @@ def _doubt_of(
     shift = ruling.change.machine_shift
     if case.bound_class is BoundClass.DISK and (shift or 0.0) > policy.disk_shift:
         text = f"the disk is {1 + (shift or 0.0):.3g} times as slow as in the stored sessions"
+    # No test is slowed by more than the reads.
+    is_explained = 0 < ruling.worsening < cache_slowdown - 1
+    if cache_slowdown > policy.cache_slowdown and is_explained and not text:
+        of_host = case.bound_class is BoundClass.HOST and not case.counts
+        text = _SLOW_READS.format(cache_slowdown) if of_host else ""
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
     return None
@@ -498,7 +533,11 @@ def kernel_verdict(
 
 
 def comparison_of(
-    case: Case, policy: Policy, confirmation: Confirmation | None = None
+    case: Case,
+    policy: Policy,
+    confirmation: Confirmation | None = None,
+    *,
+    most: int | None = COMPARED_SESSIONS,
 ) -> Comparison | None:
     """
     Return the current value and the stored values to compare with.
@@ -513,6 +552,9 @@ def comparison_of(
 
         confirmation: The fresh processes that replace the first value, or None to use the
             first value.
+
+        most: Number of newest sessions to compare with, or None for all. The oldest are a
+            reference for a drift.
 
     Returns:
         The comparison, or None without a value or without anything to compare with.
@@ -532,6 +574,7 @@ def comparison_of(
         alike = case.stored if of_part else company
     inside = [s for s in alike if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else alike
+    used = used if most is None else used[-most:]
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple([s.value for s in used])

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.limit import (
     straddles,
 )
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
+from pytest_gpuperf.judge.origin import Background, background_of, with_origin
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.judge.tally import accepted_outcomes
@@ -330,6 +331,28 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
         return regression.with_kernels(verdict, several, sessions)
 
     return tuple(map(named, changes))
+
+
+def with_origins(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Add the likely origin to verdicts about a worsening."""
+    if all(verdict.change is None for verdict in changes):
+        return tuple(changes)
+    records = grouped(suite.records())
+
+    def explained(verdict: Verdict) -> Verdict:
+        several, span = records.get(verdict.key, ()), verdict.baseline
+        background = Background()
+        if several and span is not None and verdict.outcome is Outcome.REGRESSED:
+            record = several[0]
+            background = background_of(
+                record,
+                suite.memory.sessions(record),
+                span,
+                suite.site.session_of(record.host),
+            )
+        return with_origin(verdict, background)
+
+    return tuple(map(explained, changes))
 
 
 def as_confirmed(

@@ -30,7 +30,7 @@ from pytest_gpuperf.collect.base import (
     Timing,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
-from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
@@ -308,7 +308,8 @@ class RangeTimer:
         self._clock = clock
         self._now_ns = clock.now_ns
         self._runtime = runtime
-        self._wait = runtime.synchronize
+        # The block may start a device.
+        self._wait: Callable[[], None] = partial(wait_for_all, runtime)
         self._device_timers = timers
         self._sm_clock_hz = sm_clock_hz
         # None if the device was not in use when the block began.

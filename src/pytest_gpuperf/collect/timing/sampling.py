@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.base import (
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.environment import has_several_ranks
-from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.contention import CoreContention
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
@@ -250,7 +250,7 @@ class CallSampler:
         batch = self._warm_call()
         elapsed_ns = batch.elapsed_ns
         # Wait for the work that the call has started.
-        if not used_before and self._choose_device():
+        if self._choose_device() and not used_before:
             wait = instruments.runtime.synchronize
             elapsed_ns += _timed(wait, 0, instruments.now_ns)[0]
         if not unsettled(self._output):
@@ -637,7 +637,8 @@ class CallSampler:
     def _observed(self) -> _Batch:
         __tracebackhide__ = True
         if self._synchronize is not None and self._watched is None:
-            self._watched = self._instruments.timers.watched(self._synchronize)
+            wait = partial(wait_for_all, self._instruments.runtime)
+            self._watched = self._instruments.timers.watched(wait)
         batch = self._take(self._watched)
         self._note_presence(batch)
         return batch
