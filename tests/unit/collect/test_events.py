@@ -181,7 +181,7 @@ def test_a_single_call_too_short_for_events_says_so(rig: Rig) -> None:
     timing = rig.host.measure(TimedCall(fn=rig.body(3 * US)), stop=StopAt())
 
     assert timing.source == "events"
-    assert [note.code for note in timing.notes] == ["short-call"]
+    assert [note.code for note in timing.notes] == ["short-call", "holds-launch"]
 
 
 def test_the_stop_rule_sees_the_best_source(rig: Rig) -> None:
@@ -536,6 +536,46 @@ def test_a_stream_that_only_some_calls_use(
     timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
 
     assert timing.source == source
+
+
+@pytest.mark.parametrize(
+    ("host_us", "device_us", "held"),
+    [
+        (10, 5, "up to 10 us of 15 us"),
+        (10, 80, "up to 10 us of 90 us"),
+        (2, 50, None),
+        (30, 100, None),
+    ],
+)
+def test_a_short_time_says_how_much_launch_it_holds(
+    rig: Rig, host_us: int, device_us: int, held: str | None
+) -> None:
+    """Below 100 us, and if it is more than a tenth of the time."""
+
+    def fn() -> None:
+        rig.clock.advance(host_us * US)
+        rig.driver.launch(device_us * US)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+    texts = [note.text for note in timing.notes if note.code == "holds-launch"]
+
+    assert timing.source == "events"
+    assert [text.partition(" may")[0] for text in texts] == ([held] if held else [])
+
+
+def test_a_batch_that_keeps_the_device_busy_holds_one_launch(rig: Rig) -> None:
+    """All but the first call are launched while the device works."""
+
+    def fn() -> None:
+        rig.clock.advance(1 * US)
+        rig.driver.launch(4 * US)
+
+    request = TimedCall(fn=fn, cache="warm")
+    timing = rig.host.measure(request, stop=StopAt())
+
+    assert timing.source == "events"
+    assert timing.iterations_count > 1
+    assert "holds-launch" not in {note.code for note in timing.notes}
 
 
 def test_each_context_has_events_of_its_own(rig: Rig) -> None:

@@ -49,7 +49,7 @@ from pytest_gpuperf.collect.timing.same_work import (
 )
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Note, Void, VoidCode
+from pytest_gpuperf.model.record import HOLDS_LAUNCH, Note, Void, VoidCode
 from pytest_gpuperf.model.sample import CacheMode, Source
 
 # A first call this long is warm-up enough (docs/judging.md section 5).
@@ -86,6 +86,10 @@ _THREADS_LOOK_NS = 10_000_000
 _MOST_COMPARED_S = 1.0
 # Time for single short calls. The arguments are put back before each call.
 _SINGLE_CALLS_NS = 20_000_000
+# Of a shorter time by events, the host's launch may be a large part (8 to 27 us on an
+# H200). A smaller share than this is within what sessions differ by.
+_HOLDS_LAUNCH_S, _HOLDS_LAUNCH_SHARE = 1e-4, 0.1
+_US_PER_S = 1e6
 # A call that waits does so nearly each time.
 _WAITS_OF_A_SAMPLE = 0.5
 
@@ -790,6 +794,8 @@ class CallSampler:
                 " one sample"
             )
             yield Note(code="short-call", text=text)
+        if source == Source.EVENTS and middle_s < _HOLDS_LAUNCH_S:
+            yield from self._launch_notes(middle_s)
         if self._doubts is None and (request.make or request.reference):
             text = (
                 "iterations= fixes the number of calls: make= and reference= had none"
@@ -813,6 +819,19 @@ class CallSampler:
             f" median, and {_INTERVAL_LEAST} are needed for an interval"
         )
         yield Note(code="few-samples", text=text, doubt=fraction > _WIDE)
+
+    def _launch_notes(self, middle_s: float) -> Iterator[Note]:
+        """Yield a note on the launch in a short time by events."""
+        returned_s = [r.returned_s for r in self.readings if r.returned_s is not None]
+        held_s = min(statistics.median(returned_s or [0.0]), middle_s)
+        # In a batch, a device that is slower than the host idles before the first call.
+        is_busy = self._batch_count > 1 and held_s < middle_s
+        if held_s > _HOLDS_LAUNCH_SHARE * middle_s and not is_busy:
+            text = (
+                f"up to {held_s * _US_PER_S:.3g} us of {middle_s * _US_PER_S:.3g} us may be"
+                " the host's launch, which events begin before; cupti leaves it out"
+            )
+            yield Note(code=HOLDS_LAUNCH, text=text)
 
 
 class _SingleCalls:
