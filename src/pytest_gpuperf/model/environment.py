@@ -314,6 +314,10 @@ CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
 PARAMETERS = "parameters"
 # The test function, among the soft facts that changed.
 TEST = "test"
+# Soft facts of the machine that may change its speed.
+SOFT_MACHINE_FACTS = frozenset({"driver", "gpu_uuid", "platform"})
+# Soft facts that differ between any two sessions.
+STATE_FACTS = frozenset({"sm_clock", "temperature"})
 # Other collectors that record the same calls. On an H200, event times were 20 to 60 us
 # longer when CUPTI was also recording.
 TIMED_BESIDE = "timed_beside"
@@ -548,10 +552,16 @@ def same_company(one: Session, other: Session) -> bool:
         >>> same_company(whole, part)
         False
     """
-    if one.ran_count is None or other.ran_count is None:
+    return same_count(one.ran_count, other.ran_count)
+
+
+# A run has few sessions, and asks for each of them in each test.
+@functools.lru_cache(maxsize=1024)
+def same_count(one: int | None, other: int | None) -> bool:
+    """Return True if two numbers of tests make the same company (`same_company`)."""
+    if one is None or other is None:
         return True
-    fewer, more = sorted((one.ran_count, other.ran_count))
-    return fewer >= _LEAST_COMPANY * more
+    return min(one, other) >= _LEAST_COMPANY * max(one, other)
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:
