@@ -630,6 +630,36 @@ def test_a_sample_at_a_low_clock_is_discarded() -> None:
     assert note.text.startswith("3 samples were left out: the SM clock was below 75%")
 
 
+@pytest.mark.parametrize(
+    ("pause_ms", "asleep_hz", "known"),
+    [(100, 0.3e9, False), (100, 1.98e9, True), (1, 0.3e9, True)],
+)
+def test_a_clock_that_a_pause_lowered_is_not_the_samples(
+    pause_ms: int, asleep_hz: float, *, known: bool
+) -> None:
+    """A GeForce raises it during the sample; an H200 keeps it for seconds."""
+    rig = Rig(lambda: clock_hz)
+    clock_hz = 1.98e9
+    run = rig.body(100 * US)
+
+    def pause() -> tuple[tuple[()], dict[str, object]]:
+        nonlocal clock_hz
+        rig.clock.advance(pause_ms * 1_000 * US)
+        clock_hz = asleep_hz
+        return (), {}
+
+    def fn() -> None:
+        nonlocal clock_hz
+        run()
+        clock_hz = 1.98e9
+
+    timing = rig.host.measure(TimedCall(fn=fn, setup=pause), stop=StopAt())
+
+    assert timing.samples == pytest.approx([102e-6] * 10)
+    assert timing.discarded_count == 0
+    assert (timing.sm_clock_hz == 1.98e9) is known
+
+
 def test_a_low_clock_takes_both_sides_of_a_pair() -> None:
     """What is compared was taken side by side."""
     clocks = iter([2e9] * 5 + [1e9] + [2e9] * 100)

@@ -90,6 +90,11 @@ _SINGLE_CALLS_NS = 20_000_000
 # H200). A smaller share than this is within what sessions differ by.
 _HOLDS_LAUNCH_S, _HOLDS_LAUNCH_SHARE = 1e-4, 0.1
 _US_PER_S = 1e6
+# After a pause this long, a GeForce has lowered its clock, and raises it during the
+# sample. The clock of an H200 stayed for 2 s.
+_PAUSE_NS = 20_000_000
+# A clock that moved by more than this during a sample is not that of the sample.
+_CLOCK_MOVED = 0.05
 # A call that waits does so nearly each time.
 _WAITS_OF_A_SAMPLE = 0.5
 
@@ -226,6 +231,10 @@ class CallSampler:
         self._tells_waits = True
         # Count before the last batch.
         self._waits_before: int | None = None
+        # The end of the last call on a device [ns], or 0 before it.
+        self._ended_ns = 0
+        # The SM clock before a sample after a pause [Hz], or None.
+        self._clock_before_hz: float | None = None
         # None if the samples do not show the speed of the core.
         self._core_loop: CoreLoop | None = None
         # Counts before the first sample.
@@ -395,9 +404,17 @@ class CallSampler:
             timers = self._instruments.timers
             if reading is not None and timers.sm_clock_hz is not None:
                 # Read at once, because the clock falls while the device is idle.
-                reading.clock_hz = timers.sm_clock_hz()
+                reading.clock_hz = self._clock_of_sample(timers.sm_clock_hz())
             timers.took(reading)
         return reading
+
+    def _clock_of_sample(self, after_hz: float | None) -> float | None:
+        """Return the SM clock of a sample [Hz], or None if it moved during the sample."""
+        before_hz = self._clock_before_hz
+        if after_hz is None or before_hz is None:
+            return after_hz
+        moved = abs(after_hz - before_hz) > _CLOCK_MOVED * before_hz
+        return None if moved else after_hz
 
     def _reading_of(self, batch: _Batch) -> Reading | None:
         """
@@ -746,6 +763,11 @@ class CallSampler:
             self._flush()
         if self._synchronize is not None:
             self._synchronize()
+        timers = instruments.timers
+        paused_ns = 0 if not self._ended_ns else instruments.now_ns() - self._ended_ns
+        self._clock_before_hz = None
+        if timers.sm_clock_hz is not None and paused_ns > _PAUSE_NS:
+            self._clock_before_hz = timers.sm_clock_hz()
         # A setup, or the turn of another process, may take seconds.
         if self._core_loop is not None:
             self._core_loop.refresh()
@@ -775,6 +797,8 @@ class CallSampler:
         if cpu_ns is not None:
             cpu_ns += thread_cpu_ns()
         loaded = len(sys.modules) != modules_count
+        if wait is not None:
+            self._ended_ns = now_ns()
         return _Batch(elapsed_ns, returned_ns, cpu_ns, loaded)
 
     def _gave_up(self) -> bool:
