@@ -1083,6 +1083,20 @@ def test_a_pair_whose_counters_had_no_value_is_told(
         assert "2025.2.1" in (found.remedy or "")
 
 
+@pytest.mark.parametrize(
+    ("cuda_version", "extra"), [(12080, "cupti-cu12"), (13000, "cupti")]
+)
+def test_the_binding_to_install_is_that_of_the_driver(
+    cuda_version: int, extra: str, box: Box
+) -> None:
+    """cupti-python 13 refuses a driver of CUDA 12."""
+    box.packages.pop("cupti-python")
+    box.cuda_version = cuda_version
+    found = box.look()["cupti-python"]
+
+    assert found.remedy == f'pip install "pytest-gpuperf[{extra}]"'
+
+
 def test_a_gpu_that_does_not_answer_is_told(box: Box) -> None:
     """The others are asked all the same."""
     box.nvml_errors["nvmlDeviceGetHandleByIndex"] = pynvml.NVML_ERROR_GPU_IS_LOST

@@ -27,6 +27,8 @@ _VERSION = re.compile(r"^Version (\d+)\.(\d+)", re.MULTILINE)
 _NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
 _MAPPED = re.compile(r"(/\S*/libcupti\.so[.\d]*)\s*$", re.MULTILINE)
 _LIBRARY_WHEELS = {"13": "nvidia-cuda-cupti", "12": "nvidia-cuda-cupti-cu12"}
+# The driver's CUDA from which on the extra cupti works.
+_NEWER_CUPTI = (13, 0)
 _NVPERF_FILES = ("libnvperf_host.so", "libnvperf_target.so")
 
 # The first CUDA toolkit that compiles for a GPU (nvcc's release notes), and the Nsight
@@ -162,15 +164,16 @@ def _ncu_support(
 
 
 def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
-    version = machine.package("cupti-python")
+    version, driver = machine.package("cupti-python"), report.cuda
     if version is None:
+        extra = "cupti" if driver is None or driver >= _NEWER_CUPTI else "cupti-cu12"
         return _BINDING.stops(
             "cupti-python is not installed: launches and copies are not recorded",
             "cupti-python: not installed",
-            remedy='pip install "pytest-gpuperf[cupti]"',
+            remedy=f'pip install "pytest-gpuperf[{extra}]"',
         )
     evidence = [f"cupti-python: {version}"]
-    binding, driver = _numbers(version), report.cuda
+    binding = _numbers(version)
     if driver is not None and binding[0] > driver[0]:
         return _BINDING.stops(
             f"cupti-python {binding[0]} does not work with a driver for CUDA {driver[0]}",
