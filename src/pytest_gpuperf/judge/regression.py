@@ -13,6 +13,7 @@ from pytest_gpuperf.compute.suspects import weighed_changes
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
 from pytest_gpuperf.judge.drift import with_drifts
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
+from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
     Ruling,
     comparable,
@@ -107,8 +108,9 @@ def settle(
             by_both.append(both)
     shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
     rulings = _rulings(pairs, by_both, confirmations, policy, shared, complete=complete)
+    slowdowns = cache_slowdowns(references)
     ruled = (
-        rule(case, ruling, policy)
+        rule(case, ruling, policy, cache_slowdown=slowdowns.get(case.host))
         for (case, _), ruling in zip(pairs, rulings, strict=True)
     )
     decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]

@@ -79,6 +79,8 @@ class BoundClass(str, Enum):
     # Waits for a lock, a timer or a network, unlike any reference workload.
     WAIT = "wait"
     DISK = "disk"
+    # Reads beyond a core's own caches. No test is of this class.
+    CACHE = "cache"
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
@@ -420,15 +422,18 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         process.
         """
         first = estimates[0]
-        widths = (estimate.half_width for estimate in estimates)
-        cores = tuple(e.core for e in estimates if e.core is not None)
-        clocks_hz = tuple(e.sm_clock_hz for e in estimates if e.sm_clock_hz is not None)
+        # Lists, because each item of a generator is a call.
+        widths = [estimate.half_width for estimate in estimates]
+        cores = tuple([e.core for e in estimates if e.core is not None])
+        clocks_hz = tuple(
+            [e.sm_clock_hz for e in estimates if e.sm_clock_hz is not None]
+        )
         return cls(
             metric=first.metric,
             unit=first.unit,
             source=first.source,
-            run_values=tuple(estimate.value for estimate in estimates),
-            half_widths=tuple(width for width in widths if width is not None),
+            run_values=tuple([estimate.value for estimate in estimates]),
+            half_widths=tuple([width for width in widths if width is not None]),
             better=first.better,
             cores=cores if len(cores) == len(estimates) else (),
             sm_clocks_hz=clocks_hz if len(clocks_hz) == len(estimates) else (),
