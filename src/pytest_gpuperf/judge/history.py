@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from pytest_gpuperf.compute.drift import drift_of
+from pytest_gpuperf.compute.drift import LEAST_SESSIONS, about_trend, drift_of
 from pytest_gpuperf.compute.fleet import FleetSession, moved_machines
 from pytest_gpuperf.compute.levels import LevelChange, level_changes, usual_noise
+from pytest_gpuperf.compute.spread import moments
 from pytest_gpuperf.judge.case import direction
 from pytest_gpuperf.model.environment import differences, facts_of
 from pytest_gpuperf.model.frozen import replace
@@ -33,8 +34,6 @@ from pytest_gpuperf.model.sample import Source
 
 # docs/history.md.
 _LEAST_DRIFT = math.log(1.05)
-# The largest part of a drift that one of its steps may be.
-_LARGEST_STEP = 0.6
 # A level is the old one again if no more than this part of the change is left, or 1 %.
 _LEFT, _LEFT_LOG = 0.25, 0.01
 _MOST_LOG = 700.0  # The exponential of more is not finite.
@@ -174,15 +173,10 @@ def _moves(
 def _drift(
     logs: Sequence[float], changes: Sequence[LevelChange], sign: float
 ) -> HistoryMove | None:
-    """Return the drift of a series that has no change which is most of it, or None."""
-    sizes = [change.log_change for change in changes]
-    total = sum(sizes)
-    steps = all(size * total > 0 for size in sizes)
-    if sizes and (
-        not steps
-        or len(sizes) == 1
-        or max(map(abs, sizes)) > _LARGEST_STEP * abs(total)
-    ):
+    """Return the drift of a series that a line describes better than levels, or None."""
+    edges = [0, *(change.place for change in changes), len(logs)]
+    about_levels = sum(moments(logs[a:b])[1] for a, b in pairwise(edges))
+    if len(logs) < LEAST_SESSIONS or about_trend(logs) > about_levels:
         return None
     trend = drift_of(logs, least=_LEAST_DRIFT)
     if trend is None or sign * trend.log_change < 0:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_gpuperf.judge.history import history_of, slow_machines
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.history import MoveKind, SeriesHistory
 from pytest_gpuperf.model.record import (
     REFERENCES,
@@ -108,6 +109,25 @@ def test_a_step_is_no_drift() -> None:
     (move,) = series(records(lambda n: 0.3 * (n >= 15))).moves
 
     assert move.kind is MoveKind.SLOWER
+
+
+def test_two_steps_are_no_drift() -> None:
+    """Each has its own place, although both go the same way."""
+    moves = series(records(lambda n: 0.1 * (n >= 10) + 0.1 * (n >= 40), 60)).moves
+
+    assert [move.kind for move in moves] == [MoveKind.SLOWER] * 2
+    assert [move.place for move in moves] == [10, 40]
+
+
+def test_an_exact_slope_is_a_drift() -> None:
+    """Recorded numbers may have no noise, and no level either."""
+    exact = records(lambda _: 0.0, 10)
+    values = [
+        replace(one, values=(replace(one.values[0], run_values=(1.02**n,)),))
+        for n, one in enumerate(exact)
+    ]
+
+    assert [move.kind for move in series(tuple(values)).moves] == [MoveKind.DRIFT]
 
 
 def test_a_rate_that_falls_got_slower() -> None:
