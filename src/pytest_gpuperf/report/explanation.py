@@ -397,7 +397,7 @@ def _body(
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
     texts = [words.origin(verdict), *map(display.escape, details)]
-    texts += [words.in_suite(verdict), words.alone(verdict)]
+    texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:

@@ -754,6 +754,19 @@ def in_suite(verdict: Verdict) -> str:
     )
 
 
+def drifted(verdict: Verdict) -> str:
+    """Return the sentence about a drift of the stored sessions, or ""."""
+    drift = None if verdict.change is None else verdict.change.drift
+    if drift is None:
+        return ""
+    moved = display.change(drift.effect, limits=())
+    return display.escape(
+        f"{_of_metric(verdict)}drifted {moved} since {display.date(drift.since_unix_s)} "
+        f"({display.plural(drift.session_count, 'session')}), in steps too small to fail: "
+        "gpuperf history shows where"
+    )
+
+
 def alone(verdict: Verdict) -> str:
     """Return the sentence about an unchanged value that differs between suite and alone, or ""."""
     alone, estimate = verdict.alone, verdict.estimate
