@@ -775,6 +775,8 @@ def may_change(
     """
     if case.limit is None or comparison is None or not suffices(case, policy):
         return False
+    if case.metric.name == KERNEL_SET:
+        return case.choice not in {stored.choice for stored in case.stored}
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]
     else:

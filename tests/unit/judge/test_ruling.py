@@ -8,7 +8,13 @@ import pytest
 
 from pytest_gpuperf.judge.case import Confirmation, Policy
 from pytest_gpuperf.judge.regression import settle
-from pytest_gpuperf.judge.rule import Ruling, rule, verdict_of
+from pytest_gpuperf.judge.rule import (
+    Ruling,
+    comparison_of,
+    may_change,
+    rule,
+    verdict_of,
+)
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.sample import Unmeasured
@@ -219,6 +225,15 @@ def test_a_set_that_a_session_had_is_no_change() -> None:
         Outcome.REGRESSED,
         Reason.OTHER_KERNEL,
     )
+
+
+@pytest.mark.parametrize(("now", "may"), [("A", False), ("B", True)])
+def test_a_test_with_other_kernels_waits_for_the_end(now: str, *, may: bool) -> None:
+    """Its outcome must not be reported before, although the number is the same."""
+    given = case(
+        4.0, [4.0], "launches.kernels", limit=0.0, choice=now, stored=stored([4.0])
+    )
+    assert may_change(given, comparison_of(given, Policy())) is may
 
 
 def test_an_unfinished_run_finds_no_other_kernels() -> None:
