@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.launch import CapturedLaunch
 
-# ELF, fatbin, archive, a program or library of Windows.
-_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n", b"MZ")
+# ELF, fatbin, archive, a program or library of Windows, a bundle of clang.
+_BINARIES = (
+    *(b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n", b"MZ"),
+    *(b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"),
+)
 _FOLDER = (
     "name a file in it; of a recording show the launches (--launches), or judge it again: "
     "pytest --gpuperf-replay={0}"

@@ -44,11 +44,6 @@ STARTS = [
     ("list.json", f"[{EVENT}, {EVENT}".encode(), CHROME),
     ("a.json.gz", b"\x1f\x8b\x08\x08\0\0\0\0", "compressed with gzip"),
     ("b.json.gz", gzip.compress(b'{"traceEvents":[]}'), f"gzip; it is {CHROME}"),
-    (
-        "a.hsaco",
-        b"\x7fELF\x02\x01\x01\x40" + bytes(8) + b"\x03\0\xe0\0",
-        "a code object of AMD: only code of NVIDIA's GPUs is read",
-    ),
     ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
     ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
     (

@@ -7,8 +7,17 @@ import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.amd import (
+    BUNDLE,
+    COMPRESSED,
+    MACHINE_AMD,
+    amd_kernels,
+    code_objects,
+    has_code_objects,
+)
 from pytest_gpuperf.collect.binary.compiler_log import (
     CodeParts,
     CompilerLog,
@@ -41,7 +50,6 @@ _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
-_MACHINE_AMD = 224  # EM_AMDGPU
 _TYPE_RELOCATABLE = 1
 # Functions that ptxas itself adds, as a division. They have no lines in its log.
 _COMPILERS_OWN = ("$__internal_", "__cuda_sm")
@@ -55,14 +63,17 @@ _FUNCTION_SYMBOL = 2  # STT_FUNC
 
 
 def _file_kind(head: bytes) -> str:
-    """Return the kind of a file. A "container" may hold a fatbin or cubins."""
+    """Return the kind of a file. A "container" may hold fatbins, cubins or bundles."""
+    if head.startswith((BUNDLE, COMPRESSED)):
+        return "amd"
     machine = None
     if head.startswith(_ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
     if machine == _MACHINE_CUDA:
         return "cubin"
-    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_AMD
-    return "container" if is_read else "other"
+    if machine == MACHINE_AMD:
+        return "amd"
+    return "container" if head.startswith(_CONTAINER_MAGICS) else "other"
 
 
 def _is_whole(content: bytes) -> bool:
@@ -166,8 +177,8 @@ def fatbin_chips(content: bytes | mmap.mmap) -> list[int]:
     return sorted(chips)
 
 
-_WARP_SIZE = 32  # On every NVIDIA chip.
-_REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compiled"
+_WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
+_REMEDY = "give the path or the bytes of a cubin, fatbin or code object, or what Triton compiled"
 
 
 class LaunchFacts(Frozen, frozen=True, kw_only=True):
@@ -216,7 +227,7 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     Raises:
         MeasureError: The source is something else, or an empty sequence.
 
-        CaptureFormatError: The Triton kernel has no cubin.
+        CaptureFormatError: The Triton kernel has neither a cubin nor a code object.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -239,14 +250,18 @@ def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
     metadata = getattr(compiled, "metadata", None)
     label = f"Triton kernel {_fact(metadata, 'name') or '(unnamed)'}"
     forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
-    content = forms.get("cubin")
+    content = forms.get("cubin", forms.get("hsaco"))
     if not isinstance(content, bytes):
         message = f"has no cubin, only {', '.join(map(str, forms)) or 'nothing'}"
-        remedy = 'compile it for an NVIDIA target: GPUTarget("cuda", 90, 32)'
+        remedy = (
+            'compile it for a chip: GPUTarget("cuda", 90, 32), or '
+            'GPUTarget("hip", "gfx942", 64)'
+        )
         raise CaptureFormatError(message, remedy=remedy, path=label)
     warps = _number(_fact(metadata, "num_warps"))
     if launch.threads_per_block is None and warps is not None:
-        launch = replace(launch, threads_per_block=warps * _WARP_SIZE)
+        warp_size = _number(_fact(metadata, "warp_size")) or _WARP_SIZE
+        launch = replace(launch, threads_per_block=warps * warp_size)
     if launch.dynamic_shared_bytes is None:
         shared_bytes = _number(_fact(metadata, "shared"))
         launch = replace(launch, dynamic_shared_bytes=shared_bytes)
@@ -269,7 +284,7 @@ def _number(value: object) -> int | None:
 _DRIVER_SHARED_BYTES = 1024
 _DRIVER_SHARED_FROM = (9, 0)
 
-_GIVE = "give a cubin, a fatbin or a program that holds one"
+_GIVE = "give a cubin, a fatbin, a code object, or a program that holds one"
 
 
 # cuobjdump stops at the first chip that it does not know, and names the chip.
@@ -282,7 +297,7 @@ class Cubin(Frozen, frozen=True, kw_only=True):
     The code for one target, and the kernels in that code.
 
     Attributes:
-        content: The whole file.
+        content: The whole file: a cubin, or a code object of AMD.
 
         kernels: The resources of the kernels, in the file's order.
 
@@ -363,11 +378,14 @@ def read_cubins(
     log = None if ptxas_log is None else read_ptxas_log(log_text(ptxas_log))
     for image in images:
         _refuse_by_head(image)
-    tool = tool or find_tool(CUOBJDUMP)
     cubins: list[Cubin] = []
     unread: list[str] = []
     for image in images:
-        contents = _read_image(image, target, tool=tool, runner=runner)
+        if _is_amd(image):
+            contents = Contents(cubins=_code_objects_of(image, target, runner=runner))
+        else:
+            tool = tool or find_tool(CUOBJDUMP)
+            contents = _read_image(image, target, tool=tool, runner=runner)
         cubins += contents.cubins
         unread += contents.unread
     mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
@@ -414,17 +432,29 @@ def read_mixes(
 
         CollectorFailedError: nvdisasm cannot read a cubin.
     """
-    tool = tool or find_tool(NVDISASM)
     mixes: list[InstructionMix] = []
     with ScratchFolder("binary") as folder:
         path = Path(folder, "image.cubin")
         for cubin in cubins:
             if not cubin.kernels:
                 continue
+            if _file_kind(cubin.content) == "amd":
+                mixes += map(_stated, cubin.kernels)
+                continue
+            tool = tool or find_tool(NVDISASM)
             path.write_bytes(cubin.content)
             names = [kernel.name for kernel in cubin.kernels]
             mixes += instruction_mix(tool, path, names, runner=runner)
     return tuple(mixes)
+
+
+def _stated(kernel: KernelResources) -> InstructionMix:
+    """Return what the notes of a code object state of a kernel's instructions."""
+    return InstructionMix(
+        kernel=kernel.name,
+        counts=None,
+        spills_bytes=kernel.spills_bytes,
+    )
 
 
 def _at_least(value: int | None, least: int, name: str) -> int | None:
@@ -593,11 +623,78 @@ def _known_chips(
 
 
 def _chips_of(path: Path) -> list[int]:
+    with _bytes_of(Image(label=str(path), path=path, launch=LaunchFacts())) as content:
+        return fatbin_chips(content)
+
+
+@contextmanager
+def _bytes_of(image: Image) -> Iterator[bytes | mmap.mmap]:
+    if image.content is not None or image.path is None:
+        yield image.content or b""
+        return
     with (
-        path.open("rb") as file,
+        image.path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        return fatbin_chips(content)
+        yield content
+
+
+def _is_amd(image: Image) -> bool:
+    if _file_kind(_head(image)) == "cubin":
+        return False
+    with _bytes_of(image) as content:
+        return has_code_objects(content)
+
+
+def _code_objects_of(
+    image: Image, target: str | None, *, runner: Runner
+) -> tuple[Cubin, ...]:
+    """
+    Return the code objects of an image.
+
+    Raises:
+        CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
+    """
+    cubins: list[Cubin] = []
+    held: dict[str, None] = {}
+    with _bytes_of(image) as content:
+        for code in code_objects(content, label=image.label, runner=runner):
+            held[code.target] = None
+            if target not in {None, code.target, code.target.partition(":")[0]}:
+                continue
+            try:
+                kernels = amd_kernels(code)
+            except (ValueError, struct.error) as error:
+                raise CaptureFormatError(
+                    f"the code for {code.target} is damaged: {error}",
+                    remedy="compile or copy it again",
+                    path=image.label,
+                ) from error
+            cubins.append(
+                Cubin(
+                    content=code.content,
+                    kernels=tuple(_launched(k, image.launch) for k in kernels),
+                )
+            )
+    if held and not cubins:
+        message = f"has no kernel for {target}, only for {', '.join(held)}"
+        remedy = f"take one of {', '.join(held)}"
+        raise CaptureFormatError(message, remedy=remedy, path=image.label)
+    if not any(cubin.kernels for cubin in cubins):
+        raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
+    return tuple(cubins)
+
+
+def _launched(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
+    threads = launch.threads_per_block or kernel.threads_per_block
+    # A block of a single warp takes no barrier.
+    needs_barrier = threads is not None and threads > kernel.warp_size_count
+    return replace(
+        kernel,
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        threads_per_block=threads,
+        barriers_count=int(needs_barrier) if threads is not None else None,
+    )
 
 
 def _completed(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:

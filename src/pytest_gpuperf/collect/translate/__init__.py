@@ -129,14 +129,9 @@ _KINDS = (
         _NSYS,
     ),
     _Kind(
-        _begins(rb"\x7fELF.{14}\xe0\0"),
-        "a code object of AMD",
-        "only code of NVIDIA's GPUs is read",
-        "print its registers with llvm-readelf --notes FILE",
-        makes_runs=False,
-    ),
-    _Kind(
-        _begins(rb"(?:\x7fELF|\x50\xed\x55\xba|!<arch>\n|MZ.\0)"),
+        _begins(
+            rb"(?:\x7fELF|\x50\xed\x55\xba|!<arch>\n|MZ.\0|__CLANG_OFFLOAD_BUNDLE__|CCOB)"
+        ),
         "a compiled binary",
         "",
         "print its kernels with gpuperf show FILE",
