@@ -382,7 +382,8 @@ def read_cubins(
     unread: list[str] = []
     for image in images:
         if _is_amd(image):
-            contents = Contents(cubins=_code_objects_of(image, target, runner=runner))
+            found = _code_objects_of(image, target, runner=runner)
+            contents = Contents(cubins=tuple(found))
         else:
             tool = tool or find_tool(CUOBJDUMP)
             contents = _read_image(image, target, tool=tool, runner=runner)
@@ -397,6 +398,48 @@ def read_cubins(
     if log is not None:
         named = [_with_log(cubin, log) for cubin in named]
     return Contents(cubins=tuple(named), unread=tuple(unread))
+
+
+def each_cubin(
+    path: Path,
+    *,
+    runner: Runner,
+    target: str | None = None,
+    unread: list[str],
+) -> Iterator[Cubin]:
+    """
+    Yield the cubins or code objects of a file, without readable names of the kernels.
+
+    Only one at a time is in memory, whatever the size of the file.
+
+    Args:
+        path: The file.
+
+        runner: As in `read_cubins`, like the errors.
+
+        target: Only the code for this chip, or None for all.
+
+        unread: Gets a sentence about the chips that cuobjdump does not know.
+    """
+    image = Image(label=str(path), path=path, launch=LaunchFacts())
+    _refuse_by_head(image)
+    if _is_amd(image):
+        yield from _code_objects_of(image, target, runner=runner)
+    else:
+        tool = find_tool(CUOBJDUMP)
+        yield from _nvidia_cubins(
+            image, target, tool=tool, runner=runner, unread=unread
+        )
+
+
+def holds_device_code(path: Path) -> bool:
+    """Return True for a file whose first bytes and content may be those of device code."""
+    image = Image(label=str(path), path=path, launch=LaunchFacts())
+    kind = _file_kind(_head(image))
+    if kind != "container":
+        return kind != "other"
+    with _bytes_of(image) as content:
+        return content.find(_FATBIN_MAGIC) >= 0 or has_code_objects(content)
 
 
 def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
@@ -516,20 +559,35 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
 def _read_image(
     image: Image, target: str | None, *, tool: str, runner: Runner
 ) -> Contents:
+    unread: list[str] = []
+    cubins = _nvidia_cubins(image, target, tool=tool, runner=runner, unread=unread)
+    return Contents(cubins=tuple(cubins), unread=tuple(unread))
+
+
+def _nvidia_cubins(
+    image: Image,
+    target: str | None,
+    *,
+    tool: str,
+    runner: Runner,
+    unread: list[str],
+) -> Iterator[Cubin]:
+    """Yield the cubins of an image. Sentences about what was left out go to `unread`."""
+    has_kernels = False
     with ScratchFolder("binary") as folder:
-        files, unread = _cubins_of(
+        files, left_out = _cubins_of(
             image, target, Path(folder), tool=tool, runner=runner
         )
-        cubins = []
+        unread += left_out
         for file, of in files.items():
             content = file.read_bytes()
             _refuse_unfinished(content, image)
             compiled = compiled_kernels(tool, file, of, runner=runner)
             kernels = tuple(_completed(k, image.launch) for k in compiled)
-            cubins.append(Cubin(content=content, kernels=kernels))
-    if not any(cubin.kernels for cubin in cubins):
+            has_kernels = has_kernels or bool(kernels)
+            yield Cubin(content=content, kernels=kernels)
+    if not has_kernels:
         raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
-    return Contents(cubins=tuple(cubins), unread=unread)
 
 
 def _cubins_of(
@@ -648,15 +706,15 @@ def _is_amd(image: Image) -> bool:
 
 def _code_objects_of(
     image: Image, target: str | None, *, runner: Runner
-) -> tuple[Cubin, ...]:
+) -> Iterator[Cubin]:
     """
-    Return the code objects of an image.
+    Yield the code objects of an image.
 
     Raises:
         CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
     """
-    cubins: list[Cubin] = []
     held: dict[str, None] = {}
+    is_found = has_kernels = False
     with _bytes_of(image) as content:
         for code in code_objects(content, label=image.label, runner=runner):
             held[code.target] = None
@@ -670,19 +728,17 @@ def _code_objects_of(
                     remedy="compile or copy it again",
                     path=image.label,
                 ) from error
-            cubins.append(
-                Cubin(
-                    content=code.content,
-                    kernels=tuple(_launched(k, image.launch) for k in kernels),
-                )
+            is_found, has_kernels = True, has_kernels or bool(kernels)
+            yield Cubin(
+                content=code.content,
+                kernels=tuple(_launched(k, image.launch) for k in kernels),
             )
-    if held and not cubins:
+    if held and not is_found:
         message = f"has no kernel for {target}, only for {', '.join(held)}"
         remedy = f"take one of {', '.join(held)}"
         raise CaptureFormatError(message, remedy=remedy, path=image.label)
-    if not any(cubin.kernels for cubin in cubins):
+    if not has_kernels:
         raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
-    return tuple(cubins)
 
 
 def _launched(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
