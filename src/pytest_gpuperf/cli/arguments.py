@@ -186,7 +186,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "inventory",
         "list every kernel of libraries, and compare with a file that git keeps",
         "libkernels.so --baseline kernels.jsonl",
-        "code:inventory",
+        "builds:inventory",
         {1: "a kernel is worse than in the baseline, or differs with --fail-on=any"},
     ),
     _FORMAT,

@@ -112,7 +112,7 @@ def compare(arguments: argparse.Namespace) -> int:
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
     if binaries:
-        from pytest_gpuperf.cli.code import compare_code
+        from pytest_gpuperf.cli.builds import compare_code
 
         return compare_code(files, arguments)
     if captures:
@@ -162,20 +162,22 @@ def _refuse_unfit(
     Raises:
         ConfigError: An option is of another kind of files.
     """
-    of_captures, of_binaries = "two captures", "two binaries"
     options = {
-        "--fail-on": (arguments.fail_on, captures or binaries, "two captures or binaries"),
-        "--total": (arguments.total, captures, of_captures),
-        "--block": (arguments.block, binaries, of_binaries),
-        "--target": (arguments.target, binaries, of_binaries),
+        "two captures or two binaries": (captures or binaries, ["--fail-on"]),
+        "two captures": (captures, ["--total"]),
+        "two binaries": (binaries, ["--block", "--target"]),
     }
-    unfit = {
-        option: kind for option, (value, fits, kind) in options.items() if value and not fits
-    }
-    if unfit:
-        kinds = " or ".join(dict.fromkeys(unfit.values()))
-        message = f"only a comparison of {kinds} has {' and '.join(unfit)}"
-        raise ConfigError(message, remedy="name two .ncu-rep files, or drop it")
+    refused = []
+    for kind, (fits, names) in options.items():
+        given = [
+            name for name in names if getattr(arguments, name[2:].replace("-", "_"))
+        ]
+        if given and not fits:
+            refused.append(f"only a comparison of {kind} has {' and '.join(given)}")
+    if refused:
+        raise ConfigError(
+            "; ".join(refused), remedy="name two such files, or drop the option"
+        )
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary.listing import listed_kernels, numbered
@@ -61,9 +61,7 @@ class Build:
         demangle = native_demangler()
         every: list[ListedKernel] = []
         for path in _files(paths):
-            cubins = each_cubin(
-                path, runner=runner, target=target, unread=self.unread
-            )
+            cubins = each_cubin(path, runner=runner, target=target, unread=self.unread)
             for cubin in cubins:
                 listed = listed_kernels(cubin, demangle=demangle)
                 if block is not None:
@@ -113,7 +111,7 @@ class Build:
 
 def _with_mixes(
     kernels: Iterable[ListedKernel],
-    mixes: dict[str, tuple[object, int | None]],
+    mixes: Mapping[str, tuple[Mapping[str, int] | None, int | None]],
 ) -> Iterator[ListedKernel]:
     for kernel in kernels:
         classes, spills_bytes = mixes.get(kernel.digest, (None, None))

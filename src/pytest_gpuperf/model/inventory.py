@@ -45,7 +45,7 @@ class ListedKernel(Frozen, kw_only=True, frozen=True, omit_defaults=True):
 
         code_bytes: Size of the machine code [B].
 
-        digest: Digest of the machine code, the registers and the shared memory.
+        digest: Digest of the machine code and of what it needs, without the name.
 
         occupancy: Theoretical occupancy, 0 to 1, or None without a block.
 

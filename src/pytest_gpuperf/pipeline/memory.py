@@ -18,6 +18,7 @@ from pytest_gpuperf.baseline.history import (
     of_project,
 )
 from pytest_gpuperf.baseline.store import Store, folder_name, open_store
+from pytest_gpuperf.errors import BaselineCorruptError
 from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
@@ -47,6 +48,19 @@ _OF_MACHINE = frozenset(
 )
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3
+
+
+def _named(error: BaselineCorruptError) -> BaselineCorruptError:
+    """Return an error that says which tool wrote the file, if another tool did."""
+    # Imported here, because most runs read no file of another tool.
+    from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+
+    with contextlib.suppress(OSError), Path(error.path).open("rb") as file:
+        known = foreign(file.read(FOREIGN_BYTES))
+        if known is not None:
+            remedy = "name a store that --gpuperf-update has written"
+            return BaselineCorruptError(known.message, remedy=remedy, path=error.path)
+    return error
 
 
 class Memory:
@@ -104,7 +118,10 @@ class Memory:
         """
         store = self.store()
         if store is not None:
-            self._loaded = {folder: store.load(folder) for folder in store.slugs()}
+            try:
+                self._loaded = {folder: store.load(folder) for folder in store.slugs()}
+            except BaselineCorruptError as error:
+                raise _named(error) from None
 
     def learn(self, test_id: str, key: str) -> None:
         """Note the key of a test, or "" if the id is the key."""

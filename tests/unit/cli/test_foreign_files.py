@@ -44,6 +44,12 @@ STARTS = [
     ("list.json", f"[{EVENT}, {EVENT}".encode(), CHROME),
     ("a.json.gz", b"\x1f\x8b\x08\x08\0\0\0\0", "compressed with gzip"),
     ("b.json.gz", gzip.compress(b'{"traceEvents":[]}'), f"gzip; it is {CHROME}"),
+    (
+        "a.zebin",
+        b"\x7fELF\x02\x01\x01\x00" + bytes(8) + b"\x01\xff\xcd\0",
+        "a binary for Intel's GPUs: only code of NVIDIA's and AMD's GPUs is read",
+    ),
+    ("a.spv", b"\x03\x02\x23\x07\0\x04\1\0", "it is SPIR-V"),
     ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
     ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
     (
@@ -60,6 +66,39 @@ STARTS = [
     ("ncu.txt", NCU_TEXT.encode(), "text that ncu printed"),
     ("ncu.log", b"hello\n==PROF== Connected to process 66\n", "text that ncu printed"),
     ("nvprof.txt", b"==66== NVPROF is profiling process 66\n", "text that nvprof"),
+    (
+        "nvprof.csv",
+        b'======== Profiling result:\n"Type","Time(%)","Time","Calls","Avg","Min"\n',
+        f"a table that nvprof printed: {TIMES}",
+    ),
+    (
+        "old_nvprof.csv",
+        b'==9630== Profiling result:\n"Time(%)","Time","Calls","Avg","Name"\n',
+        "a table that nvprof printed",
+    ),
+    (
+        "bare_nvprof.csv",
+        b"Time(%),Time,Calls,Avg,Min,Max,Name\n",
+        "that nvprof printed",
+    ),
+    (
+        "gpu_trace.csv",
+        b'"Start","Duration","Grid X","Grid Y","Grid Z","Block X"\nus,us,,,,\n',
+        "a table that nvprof printed",
+    ),
+    (
+        "api_trace.csv",
+        b'"Start","Duration","Name","Correlation_ID"\nus,us,,\n',
+        "a table that nvprof printed",
+    ),
+    (
+        "metrics.csv",
+        b'==7== Metric result:\n"Device","Kernel","Invocations","Metric Name"\n',
+        "a table of counters that nvprof printed: their names are not those of Nsight",
+    ),
+    ("imported.txt", b"======== Profiling result:\n", "text that nvprof printed"),
+    ("old_sum.csv", b'"Time(%)","Total Time (ns)","Instances"\n', "nsys stats"),
+    ("trace.csv", b"Start (ns),Duration (ns),CorrId,GrdX\n", "nsys stats"),
     ("kern_sum.csv", b"Time (%),Total Time (ns),Instances,Name\n", "nsys stats"),
     ("kern_sum.txt", b"\n ** CUDA GPU Summary (cuda_gpu_sum):\n", "nsys stats"),
     ("in.ptx", b"// by NVVM\n\n.version 8.2\n\n.target sm_90a\n", "it is PTX"),
@@ -256,7 +295,7 @@ def test_a_binary_is_sent_to_the_command_that_reads_it(
     path = tmp_path / "lib"
     path.write_bytes(start + bytes(100))
 
-    assert cli.main(["compare", str(path), str(path)]) == 4
+    assert cli.main(["report", str(path), "-o", str(tmp_path / "a.html")]) == 4
     assert "print its kernels with gpuperf show FILE" in capsys.readouterr().err
     cli.main(["show", str(path)])
     assert "it is a compiled binary" not in capsys.readouterr().err

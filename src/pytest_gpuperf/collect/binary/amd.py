@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpuperf.collect.binary.containers import sections
 from pytest_gpuperf.collect.binary.elf import ELF_MAGIC, ElfFile
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
@@ -38,7 +39,9 @@ _ZLIB, _ZSTD = 0, 1
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # Of Python 3.14, and before.
 _DECOMPRESS_TIMEOUT_S = 120.0
 _COMPILE_AGAIN = "compile or copy it again"
-_SECTIONS = frozenset({".hip_fatbin", "__CLANG_OFFLOAD_BUNDLE__hip"})
+_DOS = b"MZ"
+# In ELF and in PE, whose names have 8 characters at most.
+_SECTIONS = frozenset({".hip_fatbin", ".hip_fat"})
 
 
 class CodeObject(Frozen, frozen=True, kw_only=True):
@@ -90,23 +93,19 @@ def code_objects(
 def _parts(content: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
     """Yield the range of the whole file, or of each section with device code."""
     head = content[:24]
-    if head.startswith((BUNDLE, COMPRESSED)):
+    if head.startswith((BUNDLE, COMPRESSED)) or _machine(head) == MACHINE_AMD:
         yield 0, len(content)
-    elif head.startswith(ELF_MAGIC):
-        try:
-            file = ElfFile(content)
-        except ValueError:
-            if int.from_bytes(head[18:20], "little") == MACHINE_AMD:
-                yield 0, len(content)
-            return
-        if file.machine == MACHINE_AMD:
-            yield 0, len(content)
-            return
-        for section in file.sections:
-            if section.name in _SECTIONS and section.size:
-                yield section.start, section.start + section.size
-    elif (start := content.find(BUNDLE)) >= 0:  # In an archive, or in a DLL.
+    elif head.startswith((ELF_MAGIC, _DOS)):
+        for section in sections(content):
+            if section.name in _SECTIONS and section.size_bytes:
+                yield section.start, section.start + section.size_bytes
+    elif (start := content.find(BUNDLE)) >= 0:  # In an archive.
         yield start, len(content)
+
+
+def _machine(head: bytes) -> int | None:
+    is_elf = head.startswith(ELF_MAGIC)
+    return int.from_bytes(head[18:20], "little") if is_elf else None
 
 
 def _of_part(

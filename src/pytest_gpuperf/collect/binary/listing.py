@@ -58,7 +58,12 @@ def _listed(
     spills_bytes = kernel.spills_bytes
     if spills_bytes is None and kernel.stack_bytes == 0:
         spills_bytes = 0
-    shape = (kernel.registers_count, kernel.scalar_registers_count, kernel.shared_bytes)
+    shape = (
+        *(kernel.registers_count, kernel.scalar_registers_count, kernel.shared_bytes),
+        *(kernel.stack_bytes, kernel.spills_bytes, kernel.scalar_spills_count),
+        # Without a symbol of its code, a kernel is like no other.
+        None if code else kernel.name,
+    )
     digest = hashlib.sha256(repr(shape).encode() + code).hexdigest()[:_DIGITS]
     mangled = _STATIC.sub("", kernel.name)
     return ListedKernel(
@@ -86,7 +91,5 @@ def numbered(kernels: Iterable[ListedKernel]) -> list[ListedKernel]:
     for kernel in order:
         name = kernel.kernel, kernel.target
         seen[name] += 1
-        result.append(
-            kernel if seen[name] == 1 else replace(kernel, number=seen[name])
-        )
+        result.append(kernel if seen[name] == 1 else replace(kernel, number=seen[name]))
     return result

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
-    exit_code,
     exists,
+    exit_code,
     print_table,
     told_on_terminals,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.disk import read_regular, write_whole
 from pytest_gpuperf.errors import ConfigError, RecordError, ReportError
-from pytest_gpuperf.judge.code import code_changes, code_passes
+from pytest_gpuperf.judge.builds import code_changes, code_passes
 from pytest_gpuperf.judge.files import FailOn
 from pytest_gpuperf.measure.inventory import Build
 from pytest_gpuperf.model.inventory import (
@@ -26,7 +26,7 @@ from pytest_gpuperf.model.inventory import (
     read_inventory,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.code import (
+from pytest_gpuperf.report.builds import (
     change_columns,
     change_facts,
     change_summary,

@@ -180,7 +180,9 @@ def _width_step(
     A width counts as replaced if it has vanished, or if as many bytes are moved as before.
     Else the code does more or less work, as an unrolled loop.
     """
-    counts = [(n, was.get(f"{kind}_{n}", 0), now.get(f"{kind}_{n}", 0)) for n in _WIDTHS]
+    counts = [
+        (n, was.get(f"{kind}_{n}", 0), now.get(f"{kind}_{n}", 0)) for n in _WIDTHS
+    ]
     lost = max((n for n, before, after in counts if after < before), default=0)
     gained = max((n for n, before, after in counts if after > before), default=0)
     if not lost or not gained:

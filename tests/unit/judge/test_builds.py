@@ -1,4 +1,4 @@
-"""Rules of judge.code, model.inventory and report.code."""
+"""Rules of judge.builds, model.inventory and report.builds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.judge.code import code_changes, code_passes
+from pytest_gpuperf.judge.builds import code_changes, code_passes
 from pytest_gpuperf.judge.files import FailOn
 from pytest_gpuperf.model.inventory import (
     Fate,
@@ -16,12 +16,12 @@ from pytest_gpuperf.model.inventory import (
     inventory_text,
     read_inventory,
 )
-from pytest_gpuperf.report.code import step_text
+from pytest_gpuperf.report.builds import step_text
 
 
 def kernel(name: str = "gemm<64>", **facts: Any) -> ListedKernel:
     """Return a kernel with some facts."""
-    usual = {
+    usual: dict[str, Any] = {
         "kernel": name,
         "target": "sm_90",
         "registers": 64,
@@ -70,8 +70,8 @@ def test_a_kernel_that_needs_more_is_worse(
     facts: dict[str, Any], fate: Fate, words: str
 ) -> None:
     """Of anything; less of the rest does not make up for it. Size alone costs nothing."""
-    was = kernel(occupancy=0.5, scalar_registers=32)
-    now = kernel(**({"occupancy": 0.5, "scalar_registers": 32, "digest": "2"} | facts))
+    usual: dict[str, Any] = {"occupancy": 0.5, "scalar_registers": 32}
+    was, now = kernel(**usual), kernel(**(usual | {"digest": "2"} | facts))
     found = change(was, now)
 
     assert found.fate is fate

@@ -1,4 +1,4 @@
-"""cli.code: two builds of kernels are compared, and a library with its inventory."""
+"""cli.builds: two builds of kernels are compared, and a library with its inventory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def tools() -> None:
         pytest.skip(str(error))
 
 
-def test_a_spill_fails_with_its_reason(builds: tuple[Path, Path], run: Commands) -> None:
+def test_a_spill_fails_with_its_reason(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
     """The worse kernels stand first; each chip has its row."""
     text = run("compare", *builds, code=1)
     rows = [line for line in text.splitlines() if "gfx" in line]
@@ -125,7 +127,9 @@ def test_json_and_markdown_say_the_same(
     assert "| `spilling` | gfx90a | WORSE |" in markdown
 
 
-def test_a_chip_and_a_block_are_chosen(builds: tuple[Path, Path], run: Commands) -> None:
+def test_a_chip_and_a_block_are_chosen(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
     """With a block the occupancy is compared, too."""
     was, now = builds
     write(was, [kernel("k", vgpr_count=128)])
@@ -215,9 +219,7 @@ def test_an_inventory_is_a_ratchet(
     run("inventory", leaner, "--baseline", file, "--fail-on=any", code=1)
 
 
-def test_an_inventory_lists_each_chip(
-    builds: tuple[Path, Path], run: Commands
-) -> None:
+def test_an_inventory_lists_each_chip(builds: tuple[Path, Path], run: Commands) -> None:
     """Without a baseline it is a summary, and JSON has every kernel."""
     text = run("inventory", builds[1])
     content = json.loads(run("inventory", builds[1], "--format=json"))

@@ -111,7 +111,8 @@ def _result(change: KernelChange) -> str:
 
 
 def _word(fate: Fate) -> str:
-    return fate.value.upper() if fate is Fate.WORSE else fate.value
+    text: str = fate.value
+    return text.upper() if fate is Fate.WORSE else text
 
 
 def _why(change: KernelChange) -> str:
