@@ -7,6 +7,7 @@ so a change counts once it exceeds a fixed tolerance.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -444,6 +445,8 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
         return None if self.verdict is None else self.verdict.change
 
 
+# Files have few names, and each value of them is looked up.
+@functools.lru_cache(maxsize=4096)
 def is_compared(name: str, source: str) -> bool:
     """Return True if files are compared by a metric. Numbers recorded by a test always are."""
     if source == Source.USER:

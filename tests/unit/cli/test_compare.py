@@ -294,7 +294,8 @@ def test_only_captures_are_compared_per_launch(
     for command in ([run, run], ["--against=HEAD"]):
         assert cli.main(["compare", *command, "--fail-on=slower", "--total"]) == 2
         message = capfdbinary.readouterr().err.decode()
-        assert "only a comparison of two captures has --fail-on and --total" in message
+        assert "comparison of two captures or two binaries has --fail-on;" in message
+        assert "only a comparison of two captures has --total" in message
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e308])

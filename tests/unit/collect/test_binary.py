@@ -464,10 +464,10 @@ def test_what_stands_for_no_binary_is_refused(source: object) -> None:
 
 
 def test_triton_for_another_vendor_is_refused() -> None:
-    """A compile result without a cubin says which forms it holds."""
-    compiled = SimpleNamespace(asm={"amdgcn": "", "hsaco": b""}, metadata=None)
+    """A compile result without code for a chip says which forms it holds."""
+    compiled = SimpleNamespace(asm={"ttgir": "", "spv": b""}, metadata=None)
 
-    with pytest.raises(CaptureFormatError, match="only amdgcn, hsaco"):
+    with pytest.raises(CaptureFormatError, match="only ttgir, spv"):
         read_binary(compiled, runner=FakeRunner())
 
 

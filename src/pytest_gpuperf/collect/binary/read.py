@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.amd import (
+    BUNDLE,
+    COMPRESSED,
+    MACHINE_AMD,
+    amd_kernels,
+    code_objects,
+    has_code_objects,
+)
 from pytest_gpuperf.collect.binary.compiler_log import (
     CompilerLog,
     facts_of,
@@ -55,22 +66,26 @@ from pytest_gpuperf.model.gap import Gap
 
 _ELF_MAGIC = b"\x7fELF"
 _CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
-_MACHINES_OF_OTHERS = (205, 224)  # EM_INTELGT, EM_AMDGPU
+_MACHINE_INTEL = 205  # EM_INTELGT
 
 
 def _file_kind(head: bytes) -> str:
-    """Return the kind of a file. A "container" may hold a fatbin or cubins."""
+    """Return the kind of a file. A "container" may hold fatbins, cubins or bundles."""
+    if head.startswith((BUNDLE, COMPRESSED)):
+        return "amd"
     machine = None
     if head.startswith(_ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
     if machine == MACHINE_CUDA:
         return "cubin"
-    is_read = head.startswith(_CONTAINER_MAGICS) and machine not in _MACHINES_OF_OTHERS
+    if machine == MACHINE_AMD:
+        return "amd"
+    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_INTEL
     return "container" if is_read else "other"
 
 
-_WARP_SIZE = 32  # On every NVIDIA chip.
-_REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compiled"
+_WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
+_REMEDY = "give the path or the bytes of a cubin, fatbin or code object, or what Triton compiled"
 
 
 class LaunchFacts(Frozen, frozen=True, kw_only=True):
@@ -119,7 +134,7 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     Raises:
         MeasureError: The source is something else, or an empty sequence.
 
-        CaptureFormatError: The Triton kernel has no cubin.
+        CaptureFormatError: The Triton kernel has neither a cubin nor a code object.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -142,14 +157,18 @@ def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
     metadata = getattr(compiled, "metadata", None)
     label = f"Triton kernel {_fact(metadata, 'name') or '(unnamed)'}"
     forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
-    content = forms.get("cubin")
+    content = forms.get("cubin", forms.get("hsaco"))
     if not isinstance(content, bytes):
         message = f"has no cubin, only {', '.join(map(str, forms)) or 'nothing'}"
-        remedy = 'compile it for an NVIDIA target: GPUTarget("cuda", 90, 32)'
+        remedy = (
+            'compile it for a chip: GPUTarget("cuda", 90, 32), or '
+            'GPUTarget("hip", "gfx942", 64)'
+        )
         raise CaptureFormatError(message, remedy=remedy, path=label)
     warps = _number(_fact(metadata, "num_warps"))
     if launch.threads_per_block is None and warps is not None:
-        launch = replace(launch, threads_per_block=warps * _WARP_SIZE)
+        warp_size = _number(_fact(metadata, "warp_size")) or _WARP_SIZE
+        launch = replace(launch, threads_per_block=warps * warp_size)
     if launch.dynamic_shared_bytes is None:
         shared_bytes = _number(_fact(metadata, "shared"))
         launch = replace(launch, dynamic_shared_bytes=shared_bytes)
@@ -172,7 +191,7 @@ def _number(value: object) -> int | None:
 _DRIVER_SHARED_BYTES = 1024
 _DRIVER_SHARED_FROM = (9, 0)
 
-_GIVE = "give a cubin, a fatbin or a program that holds one"
+_GIVE = "give a cubin, a fatbin, a code object, or a program that holds one"
 
 
 class Cubin(Frozen, frozen=True, kw_only=True):
@@ -180,7 +199,7 @@ class Cubin(Frozen, frozen=True, kw_only=True):
     The code for one target, and the kernels in that code.
 
     Attributes:
-        content: The whole file.
+        content: The whole file: a cubin, or a code object of AMD.
 
         kernels: The resources of the kernels, in the file's order.
 
@@ -263,11 +282,15 @@ def read_cubins(
         log = read_ptxas_log(log_text(ptxas_log), path=log_name(ptxas_log))
     for image in images:
         _refuse_by_head(image)
-    tool = tool or find_tool(CUOBJDUMP)
     cubins: list[Cubin] = []
     unread: list[str] = []
     for image in images:
-        contents = _read_image(image, target, tool=tool, runner=runner)
+        if _is_amd(image):
+            found = _code_objects_of(image, target, runner=runner)
+            contents = Contents(cubins=tuple(found))
+        else:
+            tool = tool or find_tool(CUOBJDUMP)
+            contents = _read_image(image, target, tool=tool, runner=runner)
         cubins += contents.cubins
         unread += contents.unread
     mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
@@ -279,6 +302,48 @@ def read_cubins(
     if log is not None:
         named = [_with_log(cubin, log) for cubin in named]
     return Contents(cubins=tuple(named), unread=tuple(unread))
+
+
+def each_cubin(
+    path: Path,
+    *,
+    runner: Runner,
+    target: str | None = None,
+    unread: list[str],
+) -> Iterator[Cubin]:
+    """
+    Yield the cubins or code objects of a file, without readable names of the kernels.
+
+    Only one at a time is in memory, whatever the size of the file.
+
+    Args:
+        path: The file.
+
+        runner: As in `read_cubins`, like the errors.
+
+        target: Only the code for this chip, or None for all.
+
+        unread: Gets a sentence about the chips that cuobjdump does not know.
+    """
+    image = Image(label=str(path), path=path, launch=LaunchFacts())
+    _refuse_by_head(image)
+    if _is_amd(image):
+        yield from _code_objects_of(image, target, runner=runner)
+    else:
+        tool = find_tool(CUOBJDUMP)
+        yield from _nvidia_cubins(
+            image, target, tool=tool, runner=runner, unread=unread
+        )
+
+
+def holds_device_code(path: Path) -> bool:
+    """Return True for a file whose first bytes and content may be those of device code."""
+    image = Image(label=str(path), path=path, launch=LaunchFacts())
+    kind = _file_kind(_head(image))
+    if kind != "container":
+        return kind != "other"
+    with _bytes_of(image) as content:
+        return content.find(FATBIN_MAGIC) >= 0 or has_code_objects(content)
 
 
 def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
@@ -315,7 +380,6 @@ def read_mixes(
 
         CollectorFailedError: nvdisasm can read no cubin.
     """
-    tool = tool or find_tool(NVDISASM)
     mixes: list[InstructionMix] = []
     failed: CollectorFailedError | None = None
     with ScratchFolder("binary") as folder:
@@ -323,6 +387,10 @@ def read_mixes(
         for cubin in cubins:
             if not cubin.kernels:
                 continue
+            if _file_kind(cubin.content) == "amd":
+                mixes += map(_stated, cubin.kernels)
+                continue
+            tool = tool or find_tool(NVDISASM)
             path.write_bytes(cubin.content)
             names = [kernel.name for kernel in cubin.kernels]
             try:
@@ -336,6 +404,15 @@ def read_mixes(
     if failed is not None and all(mix.counts is None for mix in mixes):
         raise failed
     return tuple(mixes)
+
+
+def _stated(kernel: KernelResources) -> InstructionMix:
+    """Return what the notes of a code object state of a kernel's instructions."""
+    return InstructionMix(
+        kernel=kernel.name,
+        counts=None,
+        spills_bytes=kernel.spills_bytes,
+    )
 
 
 def _at_least(value: int | None, least: int, name: str) -> int | None:
@@ -397,11 +474,26 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
 def _read_image(
     image: Image, target: str | None, *, tool: str, runner: Runner
 ) -> Contents:
+    unread: list[str] = []
+    cubins = _nvidia_cubins(image, target, tool=tool, runner=runner, unread=unread)
+    return Contents(cubins=tuple(cubins), unread=tuple(unread))
+
+
+def _nvidia_cubins(
+    image: Image,
+    target: str | None,
+    *,
+    tool: str,
+    runner: Runner,
+    unread: list[str],
+) -> Iterator[Cubin]:
+    """Yield the cubins of an image. Sentences about what was left out go to `unread`."""
+    has_kernels = False
     with ScratchFolder("binary") as folder:
-        files, unread = _cubins_of(
+        files, left_out = _cubins_of(
             image, target, Path(folder), tool=tool, runner=runner
         )
-        cubins = []
+        unread += left_out
         for file, of in files.items():
             content = file.read_bytes()
             _refuse_unfinished(content, image)
@@ -416,10 +508,10 @@ def _read_image(
                 )
                 for kernel in compiled
             )
-            cubins.append(Cubin(content=content, kernels=kernels))
-    if not any(cubin.kernels for cubin in cubins):
+            has_kernels = has_kernels or bool(kernels)
+            yield Cubin(content=content, kernels=kernels)
+    if not has_kernels:
         raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
-    return Contents(cubins=tuple(cubins), unread=unread)
 
 
 def _cubins_of(
@@ -506,6 +598,71 @@ def _readable(
                 helps = fault is Fault.UNKNOWN
                 raise refusal(CUOBJDUMP, finished, target, newer_helps=helps)
     return found.cubins, tuple(found.sentences())
+
+
+@contextmanager
+def _bytes_of(image: Image) -> Iterator[bytes | mmap.mmap]:
+    if image.content is not None or image.path is None:
+        yield image.content or b""
+        return
+    with mapped(image.path) as content:
+        yield content
+
+
+def _is_amd(image: Image) -> bool:
+    if _file_kind(_head(image)) == "cubin":
+        return False
+    with _bytes_of(image) as content:
+        return has_code_objects(content)
+
+
+def _code_objects_of(
+    image: Image, target: str | None, *, runner: Runner
+) -> Iterator[Cubin]:
+    """
+    Yield the code objects of an image.
+
+    Raises:
+        CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
+    """
+    held: dict[str, None] = {}
+    is_found = has_kernels = False
+    with _bytes_of(image) as content:
+        for code in code_objects(content, label=image.label, runner=runner):
+            held[code.target] = None
+            if target not in {None, code.target, code.target.partition(":")[0]}:
+                continue
+            try:
+                kernels = amd_kernels(code)
+            except (ValueError, struct.error) as error:
+                raise CaptureFormatError(
+                    f"the code for {code.target} is damaged: {error}",
+                    remedy="compile or copy it again",
+                    path=image.label,
+                ) from error
+            is_found, has_kernels = True, has_kernels or bool(kernels)
+            yield Cubin(
+                content=code.content,
+                kernels=tuple(_launched(k, image.launch) for k in kernels),
+            )
+    if held and not is_found:
+        message = f"has no kernel for {target}, only for {', '.join(held)}"
+        remedy = f"take one of {', '.join(held)}"
+        raise CaptureFormatError(message, remedy=remedy, path=image.label)
+    if not has_kernels:
+        raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
+
+
+def _launched(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
+    threads = launch.threads_per_block or kernel.threads_per_block
+    # A block of a single warp takes no barrier.
+    needs_barrier = threads is not None and threads > kernel.warp_size_count
+    return replace(
+        kernel,
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        threads_per_block=threads,
+        barriers_count=int(needs_barrier) if threads is not None else None,
+    )
 
 
 def _completed(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
