@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
+    BINARIES,
     GOOD,
     INTERRUPTED,
     UNDECIDED,
@@ -103,11 +104,8 @@ def compare(arguments: argparse.Namespace) -> int:
     """Show the last run with the older runs, and judge the run if the older runs are enough."""
     files = [*arguments.files, *arguments.options]
     captures = arguments.against is None and any(map(is_capture, files))
-    given = {"--fail-on": arguments.fail_on, "--total": arguments.total}
-    unfit = [] if captures else [option for option, value in given.items() if value]
-    if unfit:
-        message = f"only a comparison of two captures has {' and '.join(unfit)}"
-        raise ConfigError(message, remedy="name two .ncu-rep files, or drop it")
+    binaries = arguments.against is None and not captures and any(map(_has_code, files))
+    _refuse_unfit(arguments, captures=captures, binaries=binaries)
     if arguments.against is not None:
         return _compare_with_revision(arguments)
     if arguments.budget is not None:
@@ -116,6 +114,10 @@ def compare(arguments: argparse.Namespace) -> int:
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
+    if binaries:
+        from pytest_gpuperf.cli.builds import compare_code
+
+        return compare_code(files, arguments)
     if captures:
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
@@ -144,6 +146,42 @@ def compare(arguments: argparse.Namespace) -> int:
         # An exit code of 0 would mean that nothing changed.
         return UNREADABLE
     return exit_code(passes=passes, strict=arguments.strict)
+
+
+def _has_code(path: str) -> bool:
+    if not is_folder(path):
+        return start_of(path).startswith(BINARIES)
+    is_recording = exists(str(Path(path, HEAD_FILE)))
+    return not is_recording and any(
+        start_of(str(file)).startswith(BINARIES) for file in Path(path).rglob("*")
+    )
+
+
+def _refuse_unfit(
+    arguments: argparse.Namespace, *, captures: bool, binaries: bool
+) -> None:
+    """
+    Refuse options that the files have no use for.
+
+    Raises:
+        ConfigError: An option is of another kind of files.
+    """
+    options = {
+        "two captures or two binaries": (captures or binaries, ["--fail-on"]),
+        "two captures": (captures, ["--total"]),
+        "two binaries": (binaries, ["--block", "--target"]),
+    }
+    refused = []
+    for kind, (fits, names) in options.items():
+        given = [
+            name for name in names if getattr(arguments, name[2:].replace("-", "_"))
+        ]
+        if given and not fits:
+            refused.append(f"only a comparison of {kind} has {' and '.join(given)}")
+    if refused:
+        raise ConfigError(
+            "; ".join(refused), remedy="name two such files, or drop the option"
+        )
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
@@ -230,6 +268,7 @@ def _difference(difference: Difference) -> Mapping[str, object]:
     sides = difference.sides
     return {
         "kernel": difference.kernel,
+        "was_kernel": difference.was_kernel,
         "metric": difference.metric,
         "unit": difference.unit,
         "was": difference.was,
