@@ -19,7 +19,7 @@ which is more than all the judging of a suite of a thousand tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import add
 from statistics import fmean
@@ -89,6 +89,19 @@ def mean(values: Sequence[float]) -> float:
     except OverflowError:
         half = math.fsum(value / 2 / len(values) for value in values)
         return min(max(2 * half, min(values)), max(values))
+
+
+def mean_logs(groups: Iterable[Sequence[float]]) -> list[float]:
+    """
+    Return the mean logarithm of each group.
+
+    Args:
+        groups: Numbers > 0, >= 1 of them in each group. A usual group has one.
+    """
+    return [
+        math.log(values[0]) if len(values) == 1 else fmean([*map(math.log, values)])
+        for values in groups
+    ]
 
 
 def relative_change(value: float, reference: float) -> float:

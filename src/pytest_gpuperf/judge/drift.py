@@ -16,11 +16,11 @@ from pytest_gpuperf.compute.drift import (
     end_change,
 )
 from pytest_gpuperf.compute.machine import LEAST_CONTROLS
+from pytest_gpuperf.compute.stats import mean_logs
 from pytest_gpuperf.judge.case import Case, Policy, Reference
 from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
 from pytest_gpuperf.model.change import Comparison, Drift
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.verdict import Verdict
 
 
@@ -69,15 +69,16 @@ def _drift(
     first = by_session[whole.session_ids[0]].session
     raw = [by_session[name].value for name in whole.session_ids]
     sessions = [*raw, case.current or whole.current]
-    if min(value for s in sessions for value in s.run_values) <= 0:
+    if min([min(session.run_values) for session in sessions]) <= 0:
         return None
-    logs = [*map(_log, sessions)]
+    logs = mean_logs([session.run_values for session in sessions])
     # Nearly all series end here, before references are compared.
     least = math.log1p(LIMITS * (case.limit or 0.0))
     if len(logs) < LEAST_SESSIONS or not case.sign * end_change(logs) > least:
         return None
     moves = _moves(whole, reference_comparisons(references, [whole]))
-    at_one_speed = [*map(_log, (*whole.stored, whole.current))]
+    converted = (*whole.stored, whole.current)
+    at_one_speed = mean_logs([session.run_values for session in converted])
     machine = [
         log - at_speed + moves.get(name, 0.0)
         for log, at_speed, name in zip(
@@ -110,9 +111,9 @@ def _moves(whole: Comparison, references: Iterable[Comparison]) -> Mapping[str, 
     for reference in references:
         if reference.shift_group != whole.shift_group:
             continue
-        logs = [*map(_log, reference.stored)]
+        timed = (*reference.stored, reference.current)
+        *logs, now = mean_logs([session.run_values for session in timed])
         usual = fmean(logs)
-        now = _log(reference.current)
         for name, log in zip((*reference.session_ids, _NOW), (*logs, now), strict=True):
             apart.setdefault(name, []).append(log - usual)
     return {
@@ -120,7 +121,3 @@ def _moves(whole: Comparison, references: Iterable[Comparison]) -> Mapping[str, 
         for name, distances in apart.items()
         if len(distances) >= LEAST_CONTROLS
     }
-
-
-def _log(session: SessionValue) -> float:
-    return fmean(map(math.log, session.run_values))

@@ -6,13 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from statistics import fmean
 from typing import TypeAlias
 
 from pytest_gpuperf.compute.alone import Weighed
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed, clock_shift
-from pytest_gpuperf.compute.stats import mean, relative_change
+from pytest_gpuperf.compute.stats import mean, mean_logs, relative_change
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
@@ -883,20 +882,15 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
     """
     sessions = (comparison.current, *comparison.stored)
     is_log = min([min(session.run_values) for session in sessions]) > 0
-    scaled = [
-        [*map(math.log, session.run_values)] if is_log else session.run_values
-        for session in sessions
-    ]
-    # Logarithms have a sum that a float holds.
-    average = fmean if is_log else mean
-    now, *then = [each[0] if len(each) == 1 else average(each) for each in scaled]
+    values = [session.run_values for session in sessions]
+    now, *then = mean_logs(values) if is_log else [*map(mean, values)]
     several = [then]
     if len(then) > _LEAST_OTHERS:
         then.sort()
         several += [then[1:], then[:-1]]
         if few:
             several += [then[:few], then[-few:]]
-    means = [*map(average, several)]
+    means = [*map(mean, several)]
     if is_log:
         return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
     return [
