@@ -27,6 +27,7 @@ SCHEMAS = {
     "show FILE --launches": "pytest-gpuperf/launches/1",
     "compare A.ncu-rep B.ncu-rep": "pytest-gpuperf/capture-comparison/2",
     "bisect": "pytest-gpuperf/bisection/1",
+    "history": "pytest-gpuperf/history/1",
     "baseline list": "pytest-gpuperf/baseline-list/1",
     "baseline show": "pytest-gpuperf/baseline-show/1",
     "baseline drop": "pytest-gpuperf/baseline-drop/1",
