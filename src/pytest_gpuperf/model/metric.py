@@ -255,6 +255,8 @@ _AMOUNT: _Traits = {**_COUNTER, "combine": Combine.SUM}
 # Only ncu adds up the values of source lines.
 _BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": (Source.NCU,)}
 
+# Judged by which kernels ran and how often, not by its value.
+KERNEL_SET = "launches.kernels"
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
 _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("time", "s", _LOWER, "device span of a call", _TIME),
@@ -280,6 +282,7 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("compile.graph_breaks", "count", _LOWER, "graph breaks", _GRAPHS),
     ("launches.count", "count", _LOWER, "kernels executed", _LAUNCHES),
     ("launches.host_count", "count", _LOWER, "API launches", _ACTIVITY),
+    (KERNEL_SET, "count", _NEITHER, "different kernels, judged as a set", _ACTIVITY),
     ("launches.latency", "s", _LOWER, "launch to start", _LATENCY),
     ("synchronizations.count", "count", _LOWER, "device syncs", _ACTIVITY),
     ("allocations.count", "count", _LOWER, "driver allocations", _ALLOCATED),
@@ -310,6 +313,15 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("stack_bytes", "bytes", _LOWER, "local memory of a thread", _KERNEL),
     ("spills_bytes", "bytes", _LOWER, "registers spilled to local memory", _KERNEL),
     ("shared_bytes", "bytes", _NEITHER, "shared memory of a block", _BLOCK),
+    ("scalar_registers", "count", _NEITHER, "registers of a warp of AMD", _KERNEL),
+    (
+        "accumulation_registers",
+        "count",
+        _NEITHER,
+        "of the registers, AMD's for matrix operations",
+        _KERNEL,
+    ),
+    ("scalar_spills", "count", _LOWER, "scalar registers of AMD spilled", _KERNEL),
     (
         "occupancy.theoretical",
         "fraction",
@@ -477,6 +489,7 @@ INSTRUCTION_CLASSES = MappingProxyType(
         "utcimma": "of these, UTCIMMA",
         "utcqmma": "of these, UTCQMMA",
         "utcomma": "of these, UTCOMMA",
+        "fma": "fused multiply-adds, of any width",
         "fp64": "arithmetic of 64 bits",
         "fp32": "arithmetic of 32 bits",
         "fp16": "arithmetic of 16 bits, two at a time",
