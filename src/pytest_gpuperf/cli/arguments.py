@@ -147,7 +147,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument(
         "files RUN",
         "a run's JSON file, a recording or a store; the last one is a run; or two "
-        ".ncu-rep captures; with --against: tests, and pytest's options behind --",
+        ".ncu-rep captures; or two binaries with kernels, or folders of them; with "
+        "--against: tests, and pytest's options behind --",
         file_name,
         nargs="*",
     ),
@@ -164,8 +165,15 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument(
         "--fail-on",
         "what gives exit code 1 for two captures: a kernel that is slower at the same "
-        "clock, a metric that is worse, any difference, or nothing (worse)",
+        "clock, a metric that is worse, any difference, or nothing (worse); for two "
+        "binaries: a kernel that is worse, any difference, or nothing (worse)",
         choices=("slower", "worse", "any", "never"),
+    ),
+    _Argument("--target CHIP", "only kernels of two binaries for this chip, as sm_90a"),
+    _Argument(
+        "--block THREADS",
+        "threads of a block, to compare the occupancy of two binaries' kernels",
+        count,
     ),
     _Argument(
         "--total",
@@ -174,6 +182,29 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _STRICT,
     _Argument("--budget TIME", "longest time of --against (10min)", duration),
+    _Command(
+        "inventory",
+        "list every kernel of libraries, and compare with a file that git keeps",
+        "libkernels.so --baseline kernels.jsonl",
+        "builds:inventory",
+        {1: "a kernel is worse than in the baseline, or differs with --fail-on=any"},
+    ),
+    _FORMAT,
+    _Argument(
+        "libraries LIB",
+        "a library, cubin, fatbin or code object, or a folder of them",
+        file_name,
+        nargs="+",
+    ),
+    _Argument("--baseline FILE", "the kernels to compare with", file_name),
+    _Argument("--update", "write the baseline; exit 0"),
+    _Argument("--target CHIP", "only kernels for this chip, as sm_90a"),
+    _Argument(
+        "--fail-on",
+        "what gives exit code 1: a kernel that is worse, any difference, or nothing "
+        "(worse)",
+        choices=("worse", "any", "never"),
+    ),
     _Command(
         "report",
         "write runs or captures as one HTML page, or a run as Markdown or CSV",
@@ -262,6 +293,34 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         default="10min",
     ),
     _Argument("--restart", "forget an interrupted search"),
+    _Command(
+        "history",
+        "show when the tests of a store got slower, and since which commit",
+        "tests/test_gemm.py::test_gemm --baseline .gpuperf",
+        "history:history",
+        {1: "a test is slower, with --fail-on=slower"},
+    ),
+    _FORMAT,
+    _Argument(
+        "tests TEST",
+        "a test, class or module, as pytest names it (all tests that changed)",
+        nargs="*",
+    ),
+    _Argument(
+        "--baseline STORE", "a folder, or a .json file (.gpuperf)", default=".gpuperf"
+    ),
+    _METRICS,
+    _Argument(
+        "--output,-o PAGE", "write an HTML page; - for standard output", file_name
+    ),
+    _Argument("--since DAY", "no changes before this day, as 2026-05-31"),
+    _Argument(
+        "--fail-on",
+        "what gives exit code 1: a test that is slower and was not accepted, or nothing "
+        "(never)",
+        choices=("slower", "never"),
+        default="never",
+    ),
     _Command(
         "baseline", "show and repair a store of sessions", "list .gpuperf", "ACTION"
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import (
+    BINARIES,
     GOOD,
     INTERRUPTED,
     UNDECIDED,
@@ -53,14 +54,17 @@ from pytest_gpuperf.judge.files import (
     value_pairs,
     with_known_spread,
 )
+from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import settle, shown, with_kernels
 from pytest_gpuperf.judge.tally import revision_verdicts
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     REFERENCES,
     Record,
     RecordKey,
+    SessionValue,
     StoredRecord,
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
@@ -100,11 +104,8 @@ def compare(arguments: argparse.Namespace) -> int:
     """Show the last run with the older runs, and judge the run if the older runs are enough."""
     files = [*arguments.files, *arguments.options]
     captures = arguments.against is None and any(map(is_capture, files))
-    given = {"--fail-on": arguments.fail_on, "--total": arguments.total}
-    unfit = [] if captures else [option for option, value in given.items() if value]
-    if unfit:
-        message = f"only a comparison of two captures has {' and '.join(unfit)}"
-        raise ConfigError(message, remedy="name two .ncu-rep files, or drop it")
+    binaries = arguments.against is None and not captures and any(map(_has_code, files))
+    _refuse_unfit(arguments, captures=captures, binaries=binaries)
     if arguments.against is not None:
         return _compare_with_revision(arguments)
     if arguments.budget is not None:
@@ -113,17 +114,22 @@ def compare(arguments: argparse.Namespace) -> int:
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
+    if binaries:
+        from pytest_gpuperf.cli.builds import compare_code
+
+        return compare_code(files, arguments)
     if captures:
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
+    values = {record.key: record.values for record in _of_run(sides.current)}
     judged = _judged(
-        sides.stored,
-        sides.current,
+        sides,
+        values,
         max_regression=getattr(arguments, "max_regression", _MAX_REGRESSION),
         default_limit="max_regression" not in arguments,
     )
     pairs = value_pairs(
-        {record.key: record.values for record in _of_run(judged)},
+        values,
         {
             key: [value for record in records for value in record.values]
             for key, records in sides.stored.items()
@@ -140,6 +146,42 @@ def compare(arguments: argparse.Namespace) -> int:
         # An exit code of 0 would mean that nothing changed.
         return UNREADABLE
     return exit_code(passes=passes, strict=arguments.strict)
+
+
+def _has_code(path: str) -> bool:
+    if not is_folder(path):
+        return start_of(path).startswith(BINARIES)
+    is_recording = exists(str(Path(path, HEAD_FILE)))
+    return not is_recording and any(
+        start_of(str(file)).startswith(BINARIES) for file in Path(path).rglob("*")
+    )
+
+
+def _refuse_unfit(
+    arguments: argparse.Namespace, *, captures: bool, binaries: bool
+) -> None:
+    """
+    Refuse options that the files have no use for.
+
+    Raises:
+        ConfigError: An option is of another kind of files.
+    """
+    options = {
+        "two captures or two binaries": (captures or binaries, ["--fail-on"]),
+        "two captures": (captures, ["--total"]),
+        "two binaries": (binaries, ["--block", "--target"]),
+    }
+    refused = []
+    for kind, (fits, names) in options.items():
+        given = [
+            name for name in names if getattr(arguments, name[2:].replace("-", "_"))
+        ]
+        if given and not fits:
+            refused.append(f"only a comparison of {kind} has {' and '.join(given)}")
+    if refused:
+        raise ConfigError(
+            "; ".join(refused), remedy="name two such files, or drop the option"
+        )
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
@@ -226,6 +268,7 @@ def _difference(difference: Difference) -> Mapping[str, object]:
     sides = difference.sides
     return {
         "kernel": difference.kernel,
+        "was_kernel": difference.was_kernel,
         "metric": difference.metric,
         "unit": difference.unit,
         "was": difference.was,
@@ -355,10 +398,22 @@ def _side(path: str) -> Run | Sequence[StoredRecord]:
 
 
 def _of_run(run: Run) -> list[StoredRecord]:
+    """Return the records of a run as a session, with only the metrics that are compared."""
     return [
-        stored_record(records, run.header.session, run.version)
+        stored_record([*map(_compared, records)], run.header.session, run.version)
         for records in _measured(run).values()
     ]
+
+
+def _compared(record: Record) -> Record:
+    estimates = [
+        estimate
+        for estimate in record.estimates
+        # Numbers recorded by a test are not in the catalogue.
+        if estimate.metric not in METRICS
+        or is_compared(estimate.metric, estimate.source)
+    ]
+    return replace(record, estimates=tuple(estimates))
 
 
 def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
@@ -368,20 +423,21 @@ def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
 
 
 def _judged(
-    stored: _Sessions,
-    current: Run,
+    sides: _Sides,
+    values: Mapping[RecordKey, Sequence[SessionValue]],
     *,
     max_regression: float | None,
     default_limit: bool,
 ) -> Run:
     """
-    Return a run, judged against sessions.
+    Return the last run, judged against the sessions of the older files.
 
     Time is judged, and metrics that need no statistics: counts and resources. A number
     recorded by a test is only shown, because the files do not hold the limit of its
     marker.
     """
     cases: list[Case] = []
+    stored, current = sides.stored, sides.current
     measured = _measured(current)
     for key, records in measured.items():
         metrics = {
@@ -401,15 +457,18 @@ def _judged(
             )
             for metric, own in sorted(metrics)
         ]
+    looks = first_look(cases, _POLICY)
     limits = (v for v in current.verdicts if v.limit is not None)
-    values = {record.key: record.values for record in _of_run(current)}
     changes = (
         with_known_spread(
             with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ())),
             values.get(verdict.key, ()),
             [v for record in stored.get(verdict.key, ()) for v in record.values],
         )
-        for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
+        for verdict in (
+            *settle(cases, policy=_POLICY, looks=looks),
+            *shown(cases, _POLICY, looks=looks),
+        )
     )
     verdicts = (*limits, *map(words.for_files, changes))
     # The machine's effect on fresh processes of the run is not part of these changes.

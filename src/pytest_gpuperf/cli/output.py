@@ -31,6 +31,12 @@ DEGRADED, BLOCKED = 1, 2  # Of doctor, explained in docs/doctor.md.
 # import.
 CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
 
+# ELF, fatbin, archive, a program or library of Windows, bundles of clang.
+BINARIES = (
+    *(b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n", b"MZ"),
+    *(b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"),
+)
+
 # Given in place of a file: standard input, or standard output.
 STANDARD_STREAM = "-"
 

@@ -21,7 +21,7 @@ from pytest_gpuperf.cli.output import (
     told_on_terminals,
 )
 from pytest_gpuperf.collect.binary.tools import native_demangler
-from pytest_gpuperf.collect.devices import chip_limits, target_capability
+from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.ncu.launches import (
     decode_capture,
     read_capture,
@@ -537,8 +537,7 @@ def show_binary(
     mixes, lacking = _mixes(chosen, runner)
     rows = []
     for kernel, mix in zip(kernels, mixes, strict=True):
-        capability = target_capability(kernel.target)
-        limits = None if capability is None else chip_limits(capability)
+        limits = target_limits(kernel.target, kernel.warp_size_count)
         occupancy = None if limits is None else kernel_occupancy(kernel, limits)
         rows.append(CompiledKernel(kernel=kernel, mix=mix, occupancy=occupancy))
     remarks = [
@@ -590,9 +589,15 @@ def _mixes(
             return read_mixes(cubins, runner=runner), []
         except CollectError as error:
             reason = str(error)
-    kernels = (kernel for cubin in cubins for kernel in cubin.kernels)
-    unknown = [InstructionMix(kernel=kernel.name, counts=None) for kernel in kernels]
-    return unknown, [f"instructions and spills n/a: {reason}"]
+    # The notes of AMD's code state the spills.
+    unknown = [
+        InstructionMix(kernel=k.name, counts=None, spills_bytes=k.spills_bytes)
+        for cubin in cubins
+        for k in cubin.kernels
+    ]
+    has_spills = all(mix.spills_bytes is not None for mix in unknown)
+    what = "instructions" if has_spills else "instructions and spills"
+    return unknown, [f"{what} n/a: {reason}"]
 
 
 def _matching(

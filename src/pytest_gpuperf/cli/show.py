@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.cli.output import (
+    BINARIES,
     CAPTURE_START,
     GOOD,
     STANDARD_STREAM,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.launch import CapturedLaunch
 
-# ELF, fatbin, archive, a program or library of Windows.
-_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n", b"MZ")
 _FOLDER = (
     "name a file in it; of a recording show the launches (--launches), or judge it again: "
     "pytest --gpuperf-replay={0}"
@@ -44,7 +43,7 @@ _NO_VALUE = b'"value":null'
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a capture, a run or a binary."""
-    if not start_of(arguments.file).startswith(_BINARIES):
+    if not start_of(arguments.file).startswith(BINARIES):
         for option in ("block", "target"):
             if getattr(arguments, option) is not None:
                 message = f"--{option} is for binaries, and {arguments.file} is not one"

@@ -41,6 +41,7 @@ def theoretical_occupancy(
     shared_bytes: int,
     limits: ChipLimits,
     barriers_count: int = 0,
+    scalar_registers_count: int = 0,
 ) -> Occupancy:
     """
     Return the theoretical occupancy of a kernel on a chip.
@@ -59,6 +60,8 @@ def theoretical_occupancy(
         limits: The chip's limits.
 
         barriers_count: Barriers of a block, >= 0. 0 means none or unknown.
+
+        scalar_registers_count: Scalar registers of a warp, >= 0. 0 means none or unknown.
 
     Returns:
         The occupancy. The fraction is 0 if a block is larger than the chip allows, and the
@@ -95,6 +98,7 @@ def theoretical_occupancy(
         "threads": by_threads,
         "blocks": limits.max_blocks_per_sm_count,
         "registers": _by_registers(warps, registers_count, limits),
+        "scalar registers": _by_scalar_registers(warps, scalar_registers_count, limits),
         "shared": by_shared,
         "barriers": by_barriers,
     }
@@ -133,6 +137,7 @@ def kernel_occupancy(
         shared_bytes=resources.shared_bytes + (resources.dynamic_shared_bytes or 0),
         limits=limits,
         barriers_count=resources.barriers_count or 0,
+        scalar_registers_count=resources.scalar_registers_count or 0,
     )
 
 
@@ -194,6 +199,17 @@ def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int |
         return 0
     warps_per_part = limits.registers_per_sm_count // parts // per_warp
     return warps_per_part * parts // warps
+
+
+def _by_scalar_registers(
+    warps: int, registers_count: int, limits: ChipLimits
+) -> int | None:
+    """Return the blocks whose scalar registers fit, or None if they never limit."""
+    most = limits.scalar_registers_per_part_count
+    if most is None or not registers_count:
+        return None
+    per_warp = _round_up(registers_count, limits.scalar_allocation_count)
+    return most // per_warp * limits.warp_allocation_count // warps
 
 
 def _round_up(value: int, unit: int) -> int:

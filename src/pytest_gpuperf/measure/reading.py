@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.collect.base import calls_the_test
-from pytest_gpuperf.collect.devices import chip_limits, target_capability
+from pytest_gpuperf.collect.devices import target_capability, target_limits
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError, GpuPerfError
 from pytest_gpuperf.model.activity import (
@@ -577,8 +577,7 @@ def _kernel_metrics(
     from pytest_gpuperf.collect.translate.counters import kernel_values
 
     metrics = kernel_values(kernel)
-    capability = target_capability(kernel.target)
-    limits = chip_limits(capability) if capability is not None else None
+    limits = target_limits(kernel.target, kernel.warp_size_count)
     occupancy = kernel_occupancy(kernel, limits) if limits is not None else None
     fraction = None if occupancy is None else occupancy.fraction
     metrics["occupancy.theoretical"] = (fraction, "fraction")
@@ -672,7 +671,10 @@ def _gap_of_resource(metric: str, kernel: KernelResources) -> Gap:
     code = GapCode.NOT_STATED
     name = kernel.demangled or kernel.name
     if metric == "stack_bytes":
-        reason = f"the compiler knows no bound for {name}, which recurses or calls"
+        reason = (
+            f"the stack of {name} has no bound: it calls itself, or functions through "
+            "pointers"
+        )
         remedy = "limit the other kernels by their names"
     elif metric == _SPILLS:
         reason = "a binary does not say what was spilled"

@@ -44,12 +44,14 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
         demangled: The readable name, or None if no demangler was found or the demangler
             failed.
 
-        target: The chip it was compiled for, as the tools write it: `sm_90a`.
+        target: The chip it was compiled for, as the tools write it: `sm_90a`,
+            `gfx90a:xnack-`.
 
-        registers_count: Registers per thread.
+        registers_count: Registers per thread. Of AMD's code the vector registers,
+            accumulation registers included.
 
-        stack_bytes: Local memory of a thread [B]: spills and arrays indexed at run
-            time. None if not bounded at compile time (recursion, function pointers).
+        stack_bytes: Local memory of a thread [B], on AMD's GPUs scratch memory: spills and
+            arrays indexed at run time. None if not bounded at compile time (recursion, function pointers).
 
         shared_bytes: Static shared memory of a block [B], without the share that
             the driver keeps for itself.
@@ -59,7 +61,7 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
 
         spills_bytes: Spill stores and loads of a thread [B], including the functions it
             calls. None if no compiler log was given or the log is not certain to be
-            about the kernel.
+            about the kernel. Of AMD's code 4 B for each spilled vector register.
 
         threads_per_block: Threads per block, or None if the source does not state them.
 
@@ -67,6 +69,16 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
             and the literals of its code.
 
         barriers_count: Barriers per block, or None if no compiler log states them.
+
+        scalar_registers_count: Registers per warp of AMD's code, or None for other code.
+
+        accumulation_registers_count: The accumulation registers of `registers_count`, or
+            None for other code.
+
+        scalar_spills_count: Spilled scalar registers of AMD's code, or None for other
+            code. They usually go to vector registers.
+
+        warp_size_count: Threads per warp that the code was compiled for.
     """
 
     name: str
@@ -80,6 +92,10 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
     spills_bytes: int | None = None
     threads_per_block: int | None = None
     barriers_count: int | None = None
+    scalar_registers_count: int | None = None
+    accumulation_registers_count: int | None = None
+    scalar_spills_count: int | None = None
+    warp_size_count: int = 32
 
     def __post_init__(self) -> None:
         """Reject negative counts, and a block without threads."""
@@ -91,6 +107,9 @@ class KernelResources(Frozen, frozen=True, kw_only=True):
             "dynamic_shared_bytes": self.dynamic_shared_bytes,
             "spills_bytes": self.spills_bytes,
             "barriers_count": self.barriers_count,
+            "scalar_registers_count": self.scalar_registers_count,
+            "accumulation_registers_count": self.accumulation_registers_count,
+            "scalar_spills_count": self.scalar_spills_count,
         }
         for field, value in counts.items():
             if value is not None and value < 0:

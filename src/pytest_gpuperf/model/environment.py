@@ -239,10 +239,11 @@ class Device(Frozen, frozen=True, kw_only=True):
 
 class ChipLimits(Frozen, frozen=True, kw_only=True):
     """
-    Capacity of a multiprocessor of one compute capability.
+    Capacity of a multiprocessor of one compute capability. Of an AMD GPU: of a compute
+    unit, or of a work group processor of RDNA.
 
     Attributes:
-        compute_capability: Major and minor number.
+        compute_capability: Major and minor number, of an AMD GPU those of the target.
 
         registers_per_sm_count: 32-bit registers of a multiprocessor.
 
@@ -278,6 +279,12 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
             this size [B].
 
         warp_size_count: Threads per warp.
+
+        scalar_registers_per_part_count: Scalar registers of all warps in a part, or None
+            if they never limit the number of warps.
+
+        scalar_allocation_count: Scalar registers are allocated to a warp in multiples of
+            this number.
     """
 
     compute_capability: tuple[int, int]
@@ -295,6 +302,8 @@ class ChipLimits(Frozen, frozen=True, kw_only=True):
     reserved_shared_per_block_bytes: int
     shared_allocation_bytes: int
     warp_size_count: int
+    scalar_registers_per_part_count: int | None = None
+    scalar_allocation_count: int = 1
 
 
 # Version of the method for timing and counting on a device.

@@ -313,6 +313,15 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("stack_bytes", "bytes", _LOWER, "local memory of a thread", _KERNEL),
     ("spills_bytes", "bytes", _LOWER, "registers spilled to local memory", _KERNEL),
     ("shared_bytes", "bytes", _NEITHER, "shared memory of a block", _BLOCK),
+    ("scalar_registers", "count", _NEITHER, "registers of a warp of AMD", _KERNEL),
+    (
+        "accumulation_registers",
+        "count",
+        _NEITHER,
+        "of the registers, AMD's for matrix operations",
+        _KERNEL,
+    ),
+    ("scalar_spills", "count", _LOWER, "scalar registers of AMD spilled", _KERNEL),
     (
         "occupancy.theoretical",
         "fraction",
@@ -480,6 +489,7 @@ INSTRUCTION_CLASSES = MappingProxyType(
         "utcimma": "of these, UTCIMMA",
         "utcqmma": "of these, UTCQMMA",
         "utcomma": "of these, UTCOMMA",
+        "fma": "fused multiply-adds, of any width",
         "fp64": "arithmetic of 64 bits",
         "fp32": "arithmetic of 32 bits",
         "fp16": "arithmetic of 16 bits, two at a time",

@@ -403,6 +403,11 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         Column(head="kernel", cells=names, shrinks=True),
         column("chip", lambda row: row.kernel.target, right=False),
         column("registers", lambda row: str(row.kernel.registers_count)),
+        column(
+            "accumulation",
+            lambda row: _registers(row.kernel.accumulation_registers_count),
+        ),
+        column("scalar", lambda row: _registers(row.kernel.scalar_registers_count)),
         column("stack", lambda row: _bytes(row.kernel.stack_bytes)),
         column("spills", lambda row: _bytes(row.mix.spills_bytes)),
         column("shared", lambda row: _kib(row.kernel.shared_bytes)),
@@ -411,6 +416,11 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         column("most of it", _classes_text, right=False),
     )
     return tuple(column for column in columns if any(column.cells))
+
+
+def _registers(number: int | None) -> str:
+    """Return a number of registers as text, or "" if it is unknown or 0."""
+    return str(number or "")
 
 
 def _bytes(number: int | None) -> str:
@@ -452,6 +462,9 @@ def compiled_facts(row: CompiledKernel) -> dict[str, object]:
         "demangled": kernel.demangled,
         "target": kernel.target,
         "registers_count": kernel.registers_count,
+        "scalar_registers_count": kernel.scalar_registers_count,
+        "accumulation_registers_count": kernel.accumulation_registers_count,
+        "scalar_spills_count": kernel.scalar_spills_count,
         "stack_bytes": kernel.stack_bytes,
         "spills_bytes": row.mix.spills_bytes,
         "shared_bytes": kernel.shared_bytes,

@@ -17,6 +17,7 @@ import pytest
 from fakes.binaries import elf
 from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.binary.containers import fatbin_of, fatbin_parts
+from pytest_gpuperf.collect.binary.cubin import without_stack_bound
 from pytest_gpuperf.collect.binary.read import Contents, read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
@@ -340,6 +341,42 @@ def test_an_unbounded_stack_is_none() -> None:
 
 
 @with_tool
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])
+def test_the_calls_of_a_kernel_tell_whether_its_stack_is_bounded(target: str) -> None:
+    """The compiler states 0 of a recursive kernel, or what its other functions take."""
+    kernels = read_binary(GOLD / f"stack_{target}.cubin", runner=ProcessRunner())
+
+    assert {kernel.name: kernel.stack_bytes for kernel in kernels} == {
+        **dict.fromkeys(("recursion", "mutual", "pointer", "both")),
+        "called": 0,
+        "dividing": 0,
+        "plain": 0,
+        "chain": 128,
+    }
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])
+def test_a_damaged_cubin_has_no_known_call(target: str) -> None:
+    """Wherever it is cut: at most a kernel that the whole file has, and no error."""
+    content = (GOLD / f"stack_{target}.cubin").read_bytes()
+    names = ["recursion", "mutual", "pointer", "both", "called", "dividing", "chain"]
+    whole = without_stack_bound(content, names, target)
+
+    assert whole == {"recursion", "mutual", "pointer", "both"}
+    for cut in range(0, len(content), 997):
+        assert without_stack_bound(content[:cut], names, target) <= whole
+
+
+def test_calls_before_volta_are_not_read() -> None:
+    """Each kernel with functions of its own may be recursive; a division is none."""
+    content = (GOLD / "stack_sm_80.cubin").read_bytes()
+
+    assert without_stack_bound(content, ["dividing", "plain", "called"], "sm_61") == {
+        "called"
+    }
+
+
+@with_tool
 def test_a_host_program_without_kernels_is_refused() -> None:
     """An ELF file of the host says that it holds no device code."""
     with pytest.raises(CaptureFormatError, match="has no device code"):
@@ -427,10 +464,10 @@ def test_what_stands_for_no_binary_is_refused(source: object) -> None:
 
 
 def test_triton_for_another_vendor_is_refused() -> None:
-    """A compile result without a cubin says which forms it holds."""
-    compiled = SimpleNamespace(asm={"amdgcn": "", "hsaco": b""}, metadata=None)
+    """A compile result without code for a chip says which forms it holds."""
+    compiled = SimpleNamespace(asm={"ttgir": "", "spv": b""}, metadata=None)
 
-    with pytest.raises(CaptureFormatError, match="only amdgcn, hsaco"):
+    with pytest.raises(CaptureFormatError, match="only ttgir, spv"):
         read_binary(compiled, runner=FakeRunner())
 
 

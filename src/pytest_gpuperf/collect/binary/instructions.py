@@ -281,11 +281,13 @@ _WIDTHS = MappingProxyType(
 # Opcode -> classes other than the memory accesses in `_MEMORY`.
 _KINDS = MappingProxyType(
     {
-        **dict.fromkeys(("DADD", "DFMA", "DMUL"), ("fp64",)),
-        **dict.fromkeys(("FADD", "FADD2", "FFMA", "FFMA2", "FMUL", "FMUL2"), ("fp32",)),
-        **dict.fromkeys(("FADD32I", "FFMA32I", "FMUL32I"), ("fp32",)),
-        **dict.fromkeys(("HADD2", "HFMA2", "HMUL2"), ("fp16",)),
-        **dict.fromkeys(("HADD2_32I", "HFMA2_32I", "HMUL2_32I"), ("fp16",)),
+        "DFMA": ("fp64", "fma"),
+        **dict.fromkeys(("DADD", "DMUL"), ("fp64",)),
+        **dict.fromkeys(("FFMA", "FFMA2", "FFMA32I"), ("fp32", "fma")),
+        **dict.fromkeys(("FADD", "FADD2", "FMUL", "FMUL2"), ("fp32",)),
+        **dict.fromkeys(("FADD32I", "FMUL32I"), ("fp32",)),
+        **dict.fromkeys(("HFMA2", "HFMA2_32I"), ("fp16", "fma")),
+        **dict.fromkeys(("HADD2", "HADD2_32I", "HMUL2", "HMUL2_32I"), ("fp16",)),
         **dict.fromkeys(("BAR", "UCGABAR_ARV", "UCGABAR_WAIT"), ("barrier",)),
         **dict.fromkeys(("ARRIVES", "SYNCS", "UTCBAR"), ("mbarrier",)),
         **dict.fromkeys(("ATOM", "ATOMG", "RED", "REDG"), ("atomic", "atomic_global")),

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Collection, Mapping, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.amd import (
+    BUNDLE,
+    COMPRESSED,
+    MACHINE_AMD,
+    amd_kernels,
+    code_objects,
+    has_code_objects,
+)
 from pytest_gpuperf.collect.binary.compiler_log import (
-    CodeParts,
     CompilerLog,
     facts_of,
     log_name,
@@ -15,6 +25,12 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     read_ptxas_log,
 )
 from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped
+from pytest_gpuperf.collect.binary.cubin import (
+    code_parts,
+    is_relocatable,
+    is_whole,
+    without_stack_bound,
+)
 from pytest_gpuperf.collect.binary.extraction import (
     Fault,
     extract_by_part,
@@ -22,11 +38,7 @@ from pytest_gpuperf.collect.binary.extraction import (
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import (
-    HEADER,
     MACHINE_CUDA,
-    NO_BYTES,
-    SECTION,
-    read_module,
 )
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
@@ -54,69 +66,26 @@ from pytest_gpuperf.model.gap import Gap
 
 _ELF_MAGIC = b"\x7fELF"
 _CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
-_MACHINES_OF_OTHERS = (205, 224)  # EM_INTELGT, EM_AMDGPU
-_TYPE_RELOCATABLE = 1
-# Functions that ptxas itself adds, as a division. They have no lines in its log.
-_COMPILERS_OWN = ("$__internal_", "__cuda_sm")
+_MACHINE_INTEL = 205  # EM_INTELGT
 
 
 def _file_kind(head: bytes) -> str:
-    """Return the kind of a file. A "container" may hold a fatbin or cubins."""
+    """Return the kind of a file. A "container" may hold fatbins, cubins or bundles."""
+    if head.startswith((BUNDLE, COMPRESSED)):
+        return "amd"
     machine = None
     if head.startswith(_ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
     if machine == MACHINE_CUDA:
         return "cubin"
-    is_read = head.startswith(_CONTAINER_MAGICS) and machine not in _MACHINES_OF_OTHERS
+    if machine == MACHINE_AMD:
+        return "amd"
+    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_INTEL
     return "container" if is_read else "other"
 
 
-def _is_whole(content: bytes) -> bool:
-    """Return True if the file has the length stated in the header."""
-    if len(content) < HEADER.size:
-        return False
-    *_, table_start, _, _, _, _, entry_bytes, count, _ = HEADER.unpack_from(content)
-    if entry_bytes < SECTION.size or table_start + count * entry_bytes > len(content):
-        return False
-    for index in range(count):
-        section = SECTION.unpack_from(content, table_start + index * entry_bytes)
-        kind, start, size = section[1], section[4], section[5]
-        if kind != NO_BYTES and start + size > len(content):
-            return False
-    return True
-
-
-def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
-    """
-    Return the functions of a cubin.
-
-    Args:
-        content: A whole cubin.
-
-        kernels: The names of the kernels. A kernel without a symbol is in no part.
-    """
-    inside: dict[str, set[str]] = {}
-    apart = set()
-    try:
-        functions = read_module(content).functions
-    except CaptureFormatError:  # A damaged table has no symbols.
-        functions = ()
-    for name, owner in functions:
-        if owner not in kernels:
-            apart.add(name)
-            continue
-        own = inside.setdefault(owner, set())
-        called = name.removeprefix(f"${owner}$")
-        if called != owner and not called.startswith(_COMPILERS_OWN):
-            own.add(called)
-    return CodeParts(
-        inside={name: frozenset(own) for name, own in inside.items()},
-        apart=frozenset(apart),
-    )
-
-
-_WARP_SIZE = 32  # On every NVIDIA chip.
-_REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compiled"
+_WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
+_REMEDY = "give the path or the bytes of a cubin, fatbin or code object, or what Triton compiled"
 
 
 class LaunchFacts(Frozen, frozen=True, kw_only=True):
@@ -165,7 +134,7 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     Raises:
         MeasureError: The source is something else, or an empty sequence.
 
-        CaptureFormatError: The Triton kernel has no cubin.
+        CaptureFormatError: The Triton kernel has neither a cubin nor a code object.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -188,14 +157,18 @@ def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
     metadata = getattr(compiled, "metadata", None)
     label = f"Triton kernel {_fact(metadata, 'name') or '(unnamed)'}"
     forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
-    content = forms.get("cubin")
+    content = forms.get("cubin", forms.get("hsaco"))
     if not isinstance(content, bytes):
         message = f"has no cubin, only {', '.join(map(str, forms)) or 'nothing'}"
-        remedy = 'compile it for an NVIDIA target: GPUTarget("cuda", 90, 32)'
+        remedy = (
+            'compile it for a chip: GPUTarget("cuda", 90, 32), or '
+            'GPUTarget("hip", "gfx942", 64)'
+        )
         raise CaptureFormatError(message, remedy=remedy, path=label)
     warps = _number(_fact(metadata, "num_warps"))
     if launch.threads_per_block is None and warps is not None:
-        launch = replace(launch, threads_per_block=warps * _WARP_SIZE)
+        warp_size = _number(_fact(metadata, "warp_size")) or _WARP_SIZE
+        launch = replace(launch, threads_per_block=warps * warp_size)
     if launch.dynamic_shared_bytes is None:
         shared_bytes = _number(_fact(metadata, "shared"))
         launch = replace(launch, dynamic_shared_bytes=shared_bytes)
@@ -218,7 +191,7 @@ def _number(value: object) -> int | None:
 _DRIVER_SHARED_BYTES = 1024
 _DRIVER_SHARED_FROM = (9, 0)
 
-_GIVE = "give a cubin, a fatbin or a program that holds one"
+_GIVE = "give a cubin, a fatbin, a code object, or a program that holds one"
 
 
 class Cubin(Frozen, frozen=True, kw_only=True):
@@ -226,7 +199,7 @@ class Cubin(Frozen, frozen=True, kw_only=True):
     The code for one target, and the kernels in that code.
 
     Attributes:
-        content: The whole file.
+        content: The whole file: a cubin, or a code object of AMD.
 
         kernels: The resources of the kernels, in the file's order.
 
@@ -286,8 +259,8 @@ def read_cubins(
         tool: The path of cuobjdump, or None to search for it.
 
     Returns:
-        Cubins in the binary's order. The stack of a recursive kernel is the bound found by
-        the compiler, or None.
+        Cubins in the binary's order. The stack of a kernel is None if it calls itself
+        recursively, or calls functions through pointers.
 
     Raises:
         CaptureFormatError: A file is missing, cut off, not linked or not a binary, or has
@@ -309,11 +282,15 @@ def read_cubins(
         log = read_ptxas_log(log_text(ptxas_log), path=log_name(ptxas_log))
     for image in images:
         _refuse_by_head(image)
-    tool = tool or find_tool(CUOBJDUMP)
     cubins: list[Cubin] = []
     unread: list[str] = []
     for image in images:
-        contents = _read_image(image, target, tool=tool, runner=runner)
+        if _is_amd(image):
+            found = _code_objects_of(image, target, runner=runner)
+            contents = Contents(cubins=tuple(found))
+        else:
+            tool = tool or find_tool(CUOBJDUMP)
+            contents = _read_image(image, target, tool=tool, runner=runner)
         cubins += contents.cubins
         unread += contents.unread
     mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
@@ -325,6 +302,48 @@ def read_cubins(
     if log is not None:
         named = [_with_log(cubin, log) for cubin in named]
     return Contents(cubins=tuple(named), unread=tuple(unread))
+
+
+def each_cubin(
+    path: Path,
+    *,
+    runner: Runner,
+    target: str | None = None,
+    unread: list[str],
+) -> Iterator[Cubin]:
+    """
+    Yield the cubins or code objects of a file, without readable names of the kernels.
+
+    Only one at a time is in memory, whatever the size of the file.
+
+    Args:
+        path: The file.
+
+        runner: As in `read_cubins`, like the errors.
+
+        target: Only the code for this chip, or None for all.
+
+        unread: Gets a sentence about the chips that cuobjdump does not know.
+    """
+    image = Image(label=str(path), path=path, launch=LaunchFacts())
+    _refuse_by_head(image)
+    if _is_amd(image):
+        yield from _code_objects_of(image, target, runner=runner)
+    else:
+        tool = find_tool(CUOBJDUMP)
+        yield from _nvidia_cubins(
+            image, target, tool=tool, runner=runner, unread=unread
+        )
+
+
+def holds_device_code(path: Path) -> bool:
+    """Return True for a file whose first bytes and content may be those of device code."""
+    image = Image(label=str(path), path=path, launch=LaunchFacts())
+    kind = _file_kind(_head(image))
+    if kind != "container":
+        return kind != "other"
+    with _bytes_of(image) as content:
+        return content.find(FATBIN_MAGIC) >= 0 or has_code_objects(content)
 
 
 def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
@@ -361,7 +380,6 @@ def read_mixes(
 
         CollectorFailedError: nvdisasm can read no cubin.
     """
-    tool = tool or find_tool(NVDISASM)
     mixes: list[InstructionMix] = []
     failed: CollectorFailedError | None = None
     with ScratchFolder("binary") as folder:
@@ -369,6 +387,10 @@ def read_mixes(
         for cubin in cubins:
             if not cubin.kernels:
                 continue
+            if _file_kind(cubin.content) == "amd":
+                mixes += map(_stated, cubin.kernels)
+                continue
+            tool = tool or find_tool(NVDISASM)
             path.write_bytes(cubin.content)
             names = [kernel.name for kernel in cubin.kernels]
             try:
@@ -382,6 +404,15 @@ def read_mixes(
     if failed is not None and all(mix.counts is None for mix in mixes):
         raise failed
     return tuple(mixes)
+
+
+def _stated(kernel: KernelResources) -> InstructionMix:
+    """Return what the notes of a code object state of a kernel's instructions."""
+    return InstructionMix(
+        kernel=kernel.name,
+        counts=None,
+        spills_bytes=kernel.spills_bytes,
+    )
 
 
 def _at_least(value: int | None, least: int, name: str) -> int | None:
@@ -428,11 +459,11 @@ def _head(image: Image) -> bytes:
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
     """Raise if the resources of a cubin are not final."""
-    if not _is_whole(content):
+    if not is_whole(content):
         raise CaptureFormatError(
             "is cut off", remedy="compile or copy it again", path=image.label
         )
-    if HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
+    if is_relocatable(content):
         raise CaptureFormatError(
             "is not linked: registers and stack are final after the device link only",
             remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
@@ -443,20 +474,44 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
 def _read_image(
     image: Image, target: str | None, *, tool: str, runner: Runner
 ) -> Contents:
+    unread: list[str] = []
+    cubins = _nvidia_cubins(image, target, tool=tool, runner=runner, unread=unread)
+    return Contents(cubins=tuple(cubins), unread=tuple(unread))
+
+
+def _nvidia_cubins(
+    image: Image,
+    target: str | None,
+    *,
+    tool: str,
+    runner: Runner,
+    unread: list[str],
+) -> Iterator[Cubin]:
+    """Yield the cubins of an image. Sentences about what was left out go to `unread`."""
+    has_kernels = False
     with ScratchFolder("binary") as folder:
-        files, unread = _cubins_of(
+        files, left_out = _cubins_of(
             image, target, Path(folder), tool=tool, runner=runner
         )
-        cubins = []
+        unread += left_out
         for file, of in files.items():
             content = file.read_bytes()
             _refuse_unfinished(content, image)
             compiled = compiled_kernels(tool, file, of, runner=runner)
-            kernels = tuple(_completed(k, image.launch) for k in compiled)
-            cubins.append(Cubin(content=content, kernels=kernels))
-    if not any(cubin.kernels for cubin in cubins):
+            unbounded = without_stack_bound(content, {k.name for k in compiled}, of)
+            kernels = tuple(
+                replace(
+                    _completed(kernel, image.launch),
+                    stack_bytes=None
+                    if kernel.name in unbounded
+                    else kernel.stack_bytes,
+                )
+                for kernel in compiled
+            )
+            has_kernels = has_kernels or bool(kernels)
+            yield Cubin(content=content, kernels=kernels)
+    if not has_kernels:
         raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
-    return Contents(cubins=tuple(cubins), unread=unread)
 
 
 def _cubins_of(
@@ -543,6 +598,71 @@ def _readable(
                 helps = fault is Fault.UNKNOWN
                 raise refusal(CUOBJDUMP, finished, target, newer_helps=helps)
     return found.cubins, tuple(found.sentences())
+
+
+@contextmanager
+def _bytes_of(image: Image) -> Iterator[bytes | mmap.mmap]:
+    if image.content is not None or image.path is None:
+        yield image.content or b""
+        return
+    with mapped(image.path) as content:
+        yield content
+
+
+def _is_amd(image: Image) -> bool:
+    if _file_kind(_head(image)) == "cubin":
+        return False
+    with _bytes_of(image) as content:
+        return has_code_objects(content)
+
+
+def _code_objects_of(
+    image: Image, target: str | None, *, runner: Runner
+) -> Iterator[Cubin]:
+    """
+    Yield the code objects of an image.
+
+    Raises:
+        CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
+    """
+    held: dict[str, None] = {}
+    is_found = has_kernels = False
+    with _bytes_of(image) as content:
+        for code in code_objects(content, label=image.label, runner=runner):
+            held[code.target] = None
+            if target not in {None, code.target, code.target.partition(":")[0]}:
+                continue
+            try:
+                kernels = amd_kernels(code)
+            except (ValueError, struct.error) as error:
+                raise CaptureFormatError(
+                    f"the code for {code.target} is damaged: {error}",
+                    remedy="compile or copy it again",
+                    path=image.label,
+                ) from error
+            is_found, has_kernels = True, has_kernels or bool(kernels)
+            yield Cubin(
+                content=code.content,
+                kernels=tuple(_launched(k, image.launch) for k in kernels),
+            )
+    if held and not is_found:
+        message = f"has no kernel for {target}, only for {', '.join(held)}"
+        remedy = f"take one of {', '.join(held)}"
+        raise CaptureFormatError(message, remedy=remedy, path=image.label)
+    if not has_kernels:
+        raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
+
+
+def _launched(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:
+    threads = launch.threads_per_block or kernel.threads_per_block
+    # A block of a single warp takes no barrier.
+    needs_barrier = threads is not None and threads > kernel.warp_size_count
+    return replace(
+        kernel,
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        threads_per_block=threads,
+        barriers_count=int(needs_barrier) if threads is not None else None,
+    )
 
 
 def _completed(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:

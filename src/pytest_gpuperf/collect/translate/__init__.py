@@ -129,24 +129,10 @@ _KINDS = (
         _NSYS,
     ),
     _Kind(
-        _begins(rb"\x7fELF.{14}\xe0\0"),
-        "a code object of AMD",
-        "only code of NVIDIA's GPUs is read",
-        "print its registers with llvm-readelf --notes FILE",
-        makes_runs=False,
-    ),
-    _Kind(
         _begins(rb"\x7fELF.{14}\xcd\0"),
         "a binary for Intel's GPUs",
-        "only code of NVIDIA's GPUs is read",
+        "only code of NVIDIA's and AMD's GPUs is read",
         "disassemble it with ocloc disasm -file FILE",
-        makes_runs=False,
-    ),
-    _Kind(
-        _begins(rb"(?:__CLANG_OFFLOAD_BUNDLE__|CCOB[\1-\x0f]\0)"),
-        "a bundle of clang with code for other GPUs than NVIDIA's",
-        "",
-        "list its targets with clang-offload-bundler --list --type=o --input=FILE",
         makes_runs=False,
     ),
     _Kind(
@@ -157,7 +143,10 @@ _KINDS = (
         makes_runs=False,
     ),
     _Kind(
-        _begins(rb"(?:\x7fELF|\x50\xed\x55\xba|!<arch>\n|MZ.\0)"),
+        _begins(
+            rb"(?:\x7fELF|\x50\xed\x55\xba|!<arch>\n|MZ.\0"
+            rb"|__CLANG_OFFLOAD_BUNDLE__|CCOB[\1-\x0f]\0)"
+        ),
         "a compiled binary",
         "",
         "print its kernels with gpuperf show FILE",

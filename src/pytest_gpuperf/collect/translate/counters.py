@@ -461,9 +461,16 @@ def needed_counters(
 def kernel_values(kernel: KernelResources) -> dict[str, tuple[float | None, str]]:
     """Return the metrics of a compiled kernel with units, by name."""
     shared = kernel.shared_bytes + (kernel.dynamic_shared_bytes or 0)
-    return {
+    values: dict[str, tuple[float | None, str]] = {
         "registers": (kernel.registers_count, "count"),
         "stack_bytes": (kernel.stack_bytes, "bytes"),
         "spills_bytes": (kernel.spills_bytes, "bytes"),
         "shared_bytes": (shared, "bytes"),
     }
+    amd_only = {
+        "scalar_registers": kernel.scalar_registers_count,
+        "accumulation_registers": kernel.accumulation_registers_count,
+        "scalar_spills": kernel.scalar_spills_count,
+    }
+    values |= {n: (v, "count") for n, v in amd_only.items() if v is not None}
+    return values

@@ -1,0 +1,225 @@
+"""The command `inventory`, and `compare` of two builds of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.output import (
+    exists,
+    exit_code,
+    print_table,
+    told_on_terminals,
+)
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.disk import read_regular, write_whole
+from pytest_gpuperf.errors import ConfigError, RecordError, ReportError
+from pytest_gpuperf.judge.builds import code_changes, code_passes
+from pytest_gpuperf.judge.files import FailOn
+from pytest_gpuperf.measure.inventory import Build
+from pytest_gpuperf.model.inventory import (
+    Fate,
+    KernelChange,
+    ListedKernel,
+    inventory_text,
+    read_inventory,
+)
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.builds import (
+    change_columns,
+    change_facts,
+    change_summary,
+    inventory_columns,
+)
+from pytest_gpuperf.report.lines import document
+
+if TYPE_CHECKING:
+    import argparse
+
+# Rows of a table. JSON has all kernels.
+_MOST_ROWS = 40
+# 10 million kernels.
+_LARGEST_BYTES = 3_000_000_000
+_INSTRUCTIONS = frozenset({Fate.BETTER, Fate.MOVED, Fate.WORSE})
+
+
+def compare_code(files: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Compare the kernels of two builds, and fail if one is worse."""
+    if len(files) != 2:  # noqa: PLR2004 - then and now
+        message = f"{len(files)} binaries were named, and two are compared"
+        raise ConfigError(
+            message, remedy="name the older one first, then the newer one"
+        )
+    fail_on = _fail_on(arguments)
+    runner = ProcessRunner()
+    builds = []
+    for path in files:
+        with told_on_terminals(f"reading {path}"):
+            builds.append(
+                Build(
+                    [path],
+                    runner=runner,
+                    target=arguments.target,
+                    block=arguments.block,
+                    keeps_code=True,
+                )
+            )
+    was, now = builds
+    changes = code_changes(was.kernels, now.kernels)
+    with told_on_terminals("reading instructions"):
+        changes, remarks = _with_instructions(was, now, changes)
+    title = f"{files[0]} -> {files[1]}"
+    return _print_changes(
+        changes,
+        arguments.format,
+        title=title,
+        remarks=[*dict.fromkeys([*was.unread, *now.unread]), *remarks],
+        command="compare BINARY BINARY",
+        fail_on=fail_on,
+    )
+
+
+def _with_instructions(
+    was: Build, now: Build, changes: list[KernelChange]
+) -> tuple[list[KernelChange], list[str]]:
+    """Return the changes with those of the instructions, and why some are not known."""
+    pairs = [
+        (change.was.digest, change.now.digest)
+        for change in changes
+        if change.was is not None
+        and change.now is not None
+        and change.fate in _INSTRUCTIONS
+    ]
+    if not pairs:
+        return changes, []
+    old, old_gap = was.with_instructions({before for before, _ in pairs})
+    new, new_gap = now.with_instructions({after for _, after in pairs})
+    gaps = dict.fromkeys(gap for gap in (old_gap, new_gap) if gap is not None)
+    return code_changes(old, new), [*gaps]
+
+
+def inventory(arguments: argparse.Namespace) -> int:
+    """List the kernels of libraries, and compare them with a baseline."""
+    baseline, form = arguments.baseline, arguments.format
+    if baseline is None and (arguments.update or arguments.fail_on):
+        option = "--update" if arguments.update else "--fail-on"
+        message = f"{option} needs a baseline"
+        raise ConfigError(message, remedy="name a file with --baseline, or drop it")
+    fail_on = _fail_on(arguments)
+    is_first = baseline is not None and not exists(baseline)
+    if is_first and not arguments.update:
+        message = "the baseline does not exist"
+        remedy = "write it with --update, and commit it"
+        raise RecordError(message, path=baseline, remedy=remedy)
+    old = () if baseline is None or is_first else _baseline(baseline)
+    if arguments.target is not None:
+        old = tuple(k for k in old if _is_for(k.target, arguments.target))
+    with told_on_terminals(f"reading {', '.join(arguments.libraries)}"):
+        build = Build(
+            arguments.libraries, runner=ProcessRunner(), target=arguments.target
+        )
+    title = ", ".join(arguments.libraries)
+    if baseline is None or is_first:
+        remarks = [*build.unread]
+        if is_first:
+            remarks.append(f"written to {baseline}")
+            _write(baseline, build)
+        kernels = build.kernels
+        return print_table(
+            form,
+            title=f"{title}: {display.plural(len(kernels), 'kernel')}",
+            table=inventory_columns(kernels),
+            remarks=remarks,
+            content=document(
+                "inventory",
+                {
+                    "kernels": [*_as_json(build)],
+                    "remarks": remarks,
+                },
+            ),
+        )
+    changes = code_changes(old, build.kernels)
+    remarks = [*build.unread]
+    if arguments.update:
+        if arguments.target is not None:
+            message = "--update writes all chips, and --target chooses one"
+            raise ConfigError(message, remedy="drop one of them")
+        _write(baseline, build)
+        remarks.append(f"{baseline} is updated")
+        fail_on = FailOn.NEVER
+    elif not code_passes(changes, fail_on):
+        remarks.append(f"to accept it, run the command with --update: {baseline}")
+    return _print_changes(
+        changes,
+        form,
+        title=f"{baseline} -> {title}",
+        remarks=remarks,
+        command="inventory --baseline",
+        fail_on=fail_on,
+    )
+
+
+def _is_for(target: str, chosen: str) -> bool:
+    return chosen in {target, target.partition(":")[0]}
+
+
+def _as_json(build: Build) -> Iterator[dict[str, object]]:
+    import msgspec
+
+    return (msgspec.to_builtins(kernel) for kernel in build.kernels)
+
+
+def _fail_on(arguments: argparse.Namespace) -> FailOn:
+    fail_on = FailOn(arguments.fail_on or FailOn.WORSE)
+    if fail_on is FailOn.SLOWER:
+        message = "--fail-on slower: a binary has no times"
+        raise ConfigError(message, remedy="take worse, any or never")
+    return fail_on
+
+
+def _baseline(path: str) -> tuple[ListedKernel, ...]:
+    try:
+        content = read_regular(path, most_bytes=_LARGEST_BYTES)
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror or error})"
+        remedy = "check the path and its permissions"
+        raise RecordError(message, path=path, remedy=remedy) from error
+    return read_inventory(content, path)
+
+
+def _write(path: str, build: Build) -> None:
+    try:
+        write_whole(Path(path), inventory_text(build.kernels))
+    except OSError as error:
+        message = f"{path} cannot be written ({error.strerror or error})"
+        raise ReportError(message, remedy="write elsewhere, or free space") from error
+
+
+def _print_changes(
+    changes: Sequence[KernelChange],
+    form: str,
+    *,
+    title: str,
+    remarks: Sequence[str],
+    command: str,
+    fail_on: FailOn,
+) -> int:
+    table, left_out = change_columns(changes, form, top=_MOST_ROWS)
+    more = [f"{left_out} more kernels; --format=json has all"] if left_out else []
+    below = [*more, change_summary(changes), *remarks]
+    print_table(
+        form,
+        title=title,
+        table=table,
+        remarks=below,
+        content=document(
+            command,
+            {
+                "fail_on": fail_on.value,
+                "changes": [change_facts(change) for change in changes],
+                "remarks": [*remarks],
+            },
+        ),
+    )
+    return exit_code(passes=code_passes(changes, fail_on))

@@ -1,0 +1,95 @@
+"""The kernels of a library one file of code after the other, with names that builds keep."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from pytest_gpuperf.collect.binary.elf import ElfFile
+from pytest_gpuperf.collect.binary.read import Cubin
+from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.model.activity import KernelResources
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.inventory import ListedKernel
+
+_DIGITS = 16
+# Names that separate compilation gives to static functions.
+_STATIC = re.compile(r"^__nv_static_\d+__\w*?_(?=_Z)")
+# Digests of a file's name in the names of anonymous namespaces.
+_UNIT = re.compile(
+    r"_(?:GLOBAL__N__|INTERNAL_)[0-9a-f]{8}_\d+_\w+?_(?:cu|cpp)_[0-9a-f]{8}(?:_\d+)?"
+)
+_ANONYMOUS = "(anonymous namespace)"
+
+
+def listed_kernels(
+    cubin: Cubin, *, demangle: Callable[[str], str | None]
+) -> list[ListedKernel]:
+    """
+    Return the kernels of a cubin or code object.
+
+    Spills of NVIDIA's code are known to be none without local memory, and unknown with.
+
+    Args:
+        cubin: The file of code.
+
+        demangle: Returns the readable name, or None if the name cannot be demangled.
+
+    Raises:
+        CaptureFormatError: The code of a kernel cannot be found.
+    """
+    try:
+        functions = ElfFile(cubin.content).functions()
+    except ValueError as error:
+        raise CaptureFormatError(
+            f"is damaged ({error})", remedy="compile or copy it again", path="the code"
+        ) from error
+    return [
+        _listed(kernel, functions.get(kernel.name, b""), demangle)
+        for kernel in cubin.kernels
+    ]
+
+
+def _listed(
+    kernel: KernelResources, code: bytes, demangle: Callable[[str], str | None]
+) -> ListedKernel:
+    spills_bytes = kernel.spills_bytes
+    if spills_bytes is None and kernel.stack_bytes == 0:
+        spills_bytes = 0
+    shape = (
+        *(kernel.registers_count, kernel.scalar_registers_count, kernel.shared_bytes),
+        *(kernel.stack_bytes, kernel.spills_bytes, kernel.scalar_spills_count),
+        # Without a symbol of its code, a kernel is like no other.
+        None if code else kernel.name,
+    )
+    digest = hashlib.sha256(repr(shape).encode() + code).hexdigest()[:_DIGITS]
+    mangled = _STATIC.sub("", kernel.name)
+    return ListedKernel(
+        kernel=_UNIT.sub(_ANONYMOUS, demangle(mangled) or mangled),
+        target=kernel.target,
+        registers=kernel.registers_count,
+        scalar_registers=kernel.scalar_registers_count,
+        accumulation_registers=kernel.accumulation_registers_count,
+        stack_bytes=kernel.stack_bytes,
+        spills_bytes=spills_bytes,
+        scalar_spills=kernel.scalar_spills_count,
+        shared_bytes=kernel.shared_bytes,
+        code_bytes=len(code),
+        digest=digest,
+    )
+
+
+def numbered(kernels: Iterable[ListedKernel]) -> list[ListedKernel]:
+    """Return kernels in order of name and target, those of an equal name numbered."""
+    order = sorted(
+        kernels, key=lambda k: (k.kernel, k.target, k.code_bytes, k.registers, k.digest)
+    )
+    seen: Counter[tuple[str, str]] = Counter()
+    result = []
+    for kernel in order:
+        name = kernel.kernel, kernel.target
+        seen[name] += 1
+        result.append(kernel if seen[name] == 1 else replace(kernel, number=seen[name]))
+    return result

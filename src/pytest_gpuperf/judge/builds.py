@@ -1,0 +1,200 @@
+"""Judgement of machine code: the kernels of two builds, and which of them got worse.
+
+Nothing is measured, so nothing is uncertain: a kernel is worse if it needs more of
+anything, or lost an instruction that others cannot replace at the same speed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+from pytest_gpuperf.compute.kernels import family
+from pytest_gpuperf.judge.files import FailOn
+from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedKernel
+
+# Facts of which less is better, the most telling first.
+_NEEDS = ("spills_bytes", "scalar_spills", "stack_bytes", "registers", "shared_bytes")
+# Facts that cost nothing by themselves.
+_NEUTRAL = ("scalar_registers", "code_bytes")
+_WIDTHS = (1, 2, 4, 8, 16, 32)  # Bytes of an access, as in the names of classes.
+_BITS_PER_BYTE = 8
+_FAILING = {
+    FailOn.WORSE: frozenset({Fate.WORSE}),
+    FailOn.ANY: frozenset(Fate) - {Fate.SAME},
+    FailOn.NEVER: frozenset[Fate](),
+}
+
+
+def code_changes(
+    was: Iterable[ListedKernel], now: Iterable[ListedKernel]
+) -> list[KernelChange]:
+    """
+    Compare the kernels of two builds.
+
+    Kernels are paired by name, target and number, then by code and target, then by name
+    without tile sizes and digests, if only one kernel of each build has such a name.
+
+    Args:
+        was: The kernels of the first build.
+
+        now: The kernels of the second build.
+
+    Returns:
+        A change for each kernel, in order of name and target.
+    """
+    old = {kernel.key: kernel for kernel in was}
+    new = {kernel.key: kernel for kernel in now}
+    pairs = [(old.pop(key), new.pop(key)) for key in [*old] if key in new]
+    left, right = [*old.values()], [*new.values()]
+    pairs += _paired(left, right, lambda k: (k.digest, k.target))
+    pairs += _paired(left, right, lambda k: (family(k.kernel), k.target), alone=True)
+    changes = [
+        *(_change(before, after) for before, after in pairs),
+        *(KernelChange(was=kernel, now=None, fate=Fate.GONE) for kernel in left),
+        *map(_added, right),
+    ]
+    return sorted(changes, key=lambda change: change.kernel.key)
+
+
+def code_passes(changes: Iterable[KernelChange], fail_on: FailOn) -> bool:
+    """Return whether no change is one of those that fail."""
+    return not any(change.fate in _FAILING[fail_on] for change in changes)
+
+
+def _paired(
+    old: list[ListedKernel],
+    new: list[ListedKernel],
+    key: Callable[[ListedKernel], Hashable],
+    *,
+    alone: bool = False,
+) -> list[tuple[ListedKernel, ListedKernel]]:
+    """Return kernels of an equal key, and remove them from both lists."""
+    partners: dict[Hashable, list[ListedKernel]] = defaultdict(list)
+    counts: dict[Hashable, int] = defaultdict(int)
+    for kernel in old:
+        partners[key(kernel)].append(kernel)
+    for kernel in new:
+        counts[key(kernel)] += 1
+    pairs = []
+    for kernel in new:
+        of_key = key(kernel)
+        alike = partners.get(of_key)
+        if alike and not (alone and (len(alike) > 1 or counts[of_key] > 1)):
+            pairs.append((alike.pop(0), kernel))
+    taken = {kernel.key for pair in pairs for kernel in pair[:1]}
+    old[:] = [kernel for kernel in old if kernel.key not in taken]
+    taken = {kernel.key for pair in pairs for kernel in pair[1:]}
+    new[:] = [kernel for kernel in new if kernel.key not in taken]
+    return pairs
+
+
+def _change(was: ListedKernel, now: ListedKernel) -> KernelChange:
+    steps = _steps(was, now)
+    if any(step.is_worse for step in steps):
+        fate = Fate.WORSE
+    elif any(step.is_worse is False for step in steps):
+        fate = Fate.BETTER
+    elif was.digest != now.digest or steps:
+        fate = Fate.MOVED
+    else:
+        fate = Fate.SAME if was.kernel == now.kernel else Fate.RENAMED
+    return KernelChange(was=was, now=now, fate=fate, steps=tuple(steps))
+
+
+def _added(kernel: ListedKernel) -> KernelChange:
+    """Return a new kernel, which is worse if it spills: a rename must hide no spill."""
+    spills_bytes = kernel.spills_bytes or 0
+    if not spills_bytes:
+        return KernelChange(was=None, now=kernel, fate=Fate.NEW)
+    step = CodeStep(fact="spills_bytes", was=0, now=spills_bytes, is_worse=True)
+    return KernelChange(was=None, now=kernel, fate=Fate.WORSE, steps=(step,))
+
+
+def _steps(was: ListedKernel, now: ListedKernel) -> list[CodeStep]:
+    """Return the differences between two builds of a kernel, the worse first."""
+    steps = []
+    for fact in _NEEDS:
+        before, after = getattr(was, fact), getattr(now, fact)
+        if None not in {before, after} and before != after:
+            steps.append(
+                CodeStep(fact=fact, was=before, now=after, is_worse=after > before)
+            )
+    if was.stack_bytes is not None and now.stack_bytes is None:
+        steps.append(
+            CodeStep(
+                fact="bound", was=was.stack_bytes, now=was.stack_bytes, is_worse=True
+            )
+        )
+    before, after = was.occupancy, now.occupancy
+    if before is not None and after is not None and before != after:
+        steps.append(
+            CodeStep(fact="occupancy", was=before, now=after, is_worse=after < before)
+        )
+    if was.classes is not None and now.classes is not None:
+        steps += _instruction_steps(was.classes, now.classes)
+    for fact in _NEUTRAL:
+        before, after = getattr(was, fact), getattr(now, fact)
+        if None not in {before, after} and before != after:
+            steps.append(CodeStep(fact=fact, was=before, now=after, is_worse=None))
+    rank = {True: 0, False: 1, None: 2}
+    return sorted(steps, key=lambda step: rank[step.is_worse])
+
+
+def _instruction_steps(
+    was: Mapping[str, int], now: Mapping[str, int]
+) -> Sequence[CodeStep]:
+    steps = []
+    for fact in ("tensor", "async_copy"):
+        before, after = was.get(fact, 0), now.get(fact, 0)
+        if (before > 0) != (after > 0):
+            steps.append(
+                CodeStep(fact=fact, was=before, now=after, is_worse=after == 0)
+            )
+    before, after = was.get("fma", 0), now.get("fma", 0)
+    others = _unfused(was), _unfused(now)
+    # One fused instruction becomes a multiplication and an addition.
+    if after < before and others[1] >= others[0] + 2 * (before - after):
+        steps.append(CodeStep(fact="fma", was=before, now=after, is_worse=True))
+    if after > before and others[0] >= others[1] + 2 * (after - before):
+        steps.append(CodeStep(fact="fma", was=before, now=after, is_worse=False))
+    for fact, kind in (("loads", "global_load"), ("stores", "global_store")):
+        step = _width_step(fact, kind, was, now)
+        if step is not None:
+            steps.append(step)
+    return steps
+
+
+def _unfused(classes: Mapping[str, int]) -> int:
+    """Return the number of additions and multiplications that are not fused."""
+    every = sum(classes.get(name, 0) for name in ("fp64", "fp32", "fp16"))
+    return every - classes.get("fma", 0)
+
+
+def _width_step(
+    fact: str, kind: str, was: Mapping[str, int], now: Mapping[str, int]
+) -> CodeStep | None:
+    """
+    Return the change of the width of accesses, or None if there is none.
+
+    A width counts as replaced if it has vanished, or if as many bytes are moved as before.
+    Else the code does more or less work, as an unrolled loop.
+    """
+    counts = [
+        (n, was.get(f"{kind}_{n}", 0), now.get(f"{kind}_{n}", 0)) for n in _WIDTHS
+    ]
+    lost = max((n for n, before, after in counts if after < before), default=0)
+    gained = max((n for n, before, after in counts if after > before), default=0)
+    if not lost or not gained:
+        return None
+    of = {n: (before, after) for n, before, after in counts}
+    vanished = of[lost][1] == 0 if lost > gained else of[gained][0] == 0
+    moves_as_much = sum(n * (after - before) for n, before, after in counts) == 0
+    if not (vanished or moves_as_much):
+        return None
+    return CodeStep(
+        fact=fact,
+        was=lost * _BITS_PER_BYTE,
+        now=gained * _BITS_PER_BYTE,
+        is_worse=gained < lost,
+    )

@@ -1,0 +1,170 @@
+"""The comparison of two builds of kernels, and the summary of an inventory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedKernel
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import plain_name, told_apart
+from pytest_gpuperf.report.escape import code, escape
+from pytest_gpuperf.report.lines import Column
+
+# The order of the rows.
+_ROWS = (Fate.WORSE, Fate.BETTER, Fate.MOVED, Fate.RENAMED, Fate.GONE, Fate.NEW)
+_NAMES = {
+    "spills_bytes": ("spills", "bytes"),
+    "scalar_spills": ("scalar spills", "count"),
+    "stack_bytes": ("stack", "bytes"),
+    "registers": ("registers", "count"),
+    "scalar_registers": ("scalar registers", "count"),
+    "shared_bytes": ("shared memory", "bytes"),
+    "occupancy": ("occupancy", "fraction"),
+    "code_bytes": ("code", "bytes"),
+}
+# Worse, better.
+_INSTRUCTIONS = {
+    "tensor": ("tensor instruction gone", "tensor instruction added"),
+    "async_copy": ("asynchronous copies gone", "asynchronous copies added"),
+    "fma": ("FMA contraction lost", "FMA contraction added"),
+}
+
+
+def step_text(step: CodeStep) -> str:
+    """
+    Return a difference between two builds in words.
+
+    Example:
+        >>> step_text(CodeStep(fact="loads", was=128, now=32, is_worse=True))
+        '128-bit loads became 32-bit'
+        >>> step_text(CodeStep(fact="spills_bytes", was=0, now=8, is_worse=True))
+        'spill added: 8 B'
+    """
+    if step.fact in {"loads", "stores"}:
+        return f"{step.was:.0f}-bit {step.fact} became {step.now:.0f}-bit"
+    if step.fact in _INSTRUCTIONS:
+        words = _INSTRUCTIONS[step.fact][0 if step.is_worse else 1]
+        return f"{words} ({step.was:.0f} -> {step.now:.0f})"
+    if step.fact == "bound":
+        return "stack has no bound any more"
+    name, unit = _NAMES[step.fact]
+    was, now = (_value(number, unit) for number in (step.was, step.now))
+    if step.fact == "spills_bytes" and not step.was:
+        return f"spill added: {now}"
+    if step.fact == "spills_bytes" and not step.now:
+        return f"spill gone: {was}"
+    return f"{name} {was} -> {now}"
+
+
+def _value(number: float, unit: str) -> str:
+    if unit == "fraction":
+        return display.value(number, unit)
+    return f"{number:.0f} B" if unit == "bytes" else f"{number:.0f}"
+
+
+def change_columns(
+    changes: Iterable[KernelChange], form: str, *, top: int | None
+) -> tuple[tuple[Column, ...], int]:
+    """
+    Return the table of the kernels that changed, the worse first.
+
+    Args:
+        changes: All kernels.
+
+        form: text or markdown.
+
+        top: The maximum number of rows, or None for all.
+
+    Returns:
+        The columns, and the number of rows left out.
+    """
+    every = [change for change in changes if change.fate is not Fate.SAME]
+    every.sort(key=lambda change: _ROWS.index(change.fate))
+    rows = every[:top]
+    spelled = code if form == "markdown" else str
+    full = [escape(_name(change)) for change in rows]
+    plain = [plain_name(name) for name in full]
+    # Overloads differ only in their parameters.
+    called = plain if len(set(plain)) == len(set(full)) else full
+    short = told_apart(called)
+    names = tuple(spelled(short[name]) for name in called)
+    columns = (
+        Column(head="kernel", cells=names, shrinks=True),
+        Column(head="chip", cells=tuple(c.kernel.target for c in rows)),
+        Column(head="result", cells=tuple(_result(c) for c in rows)),
+        Column(head="why", cells=tuple(_why(c) for c in rows)),
+    )
+    return columns, len(every) - len(rows)
+
+
+def _name(change: KernelChange) -> str:
+    kernel = change.kernel
+    return f"{kernel.kernel} #{kernel.number}" if kernel.number > 1 else kernel.kernel
+
+
+def _result(change: KernelChange) -> str:
+    is_new = change.was is None and change.fate is Fate.WORSE
+    return "WORSE, new" if is_new else _word(change.fate)
+
+
+def _word(fate: Fate) -> str:
+    text: str = fate.value
+    return text.upper() if fate is Fate.WORSE else text
+
+
+def _why(change: KernelChange) -> str:
+    reasons = [step_text(step) for step in change.steps]
+    was, now = change.was, change.now
+    if was is not None and now is not None and was.kernel != now.kernel:
+        reasons.append(f"was {escape(was.kernel)}")
+    return ", ".join(reasons)
+
+
+def change_summary(changes: Sequence[KernelChange]) -> str:
+    """Return the number of kernels of each result."""
+    counts = Counter(change.fate for change in changes)
+    order = (*_ROWS, Fate.SAME)
+    return ", ".join(f"{counts[fate]} {fate.value}" for fate in order if counts[fate])
+
+
+def worse_sentences(changes: Iterable[KernelChange]) -> tuple[str, ...]:
+    """Return a sentence for each kernel that is worse."""
+    return tuple(
+        f"{_name(change)} for {change.kernel.target}: {_why(change)}"
+        for change in changes
+        if change.fate is Fate.WORSE
+    )
+
+
+def change_facts(change: KernelChange) -> dict[str, object]:
+    """Return a change as JSON."""
+    return {
+        "kernel": change.kernel.kernel,
+        "target": change.kernel.target,
+        "result": change.fate.value,
+        "reasons": [step_text(step) for step in change.steps],
+        "was": msgspec.to_builtins(change.was),
+        "now": msgspec.to_builtins(change.now),
+    }
+
+
+def inventory_columns(kernels: Sequence[ListedKernel]) -> tuple[Column, ...]:
+    """Return the summary of some kernels: a row for each chip."""
+    targets = sorted({kernel.target for kernel in kernels})
+    groups = [[k for k in kernels if k.target == target] for target in targets]
+
+    def column(head: str, numbers: Iterable[int]) -> Column:
+        return Column(head=head, cells=tuple(map(str, numbers)), right=True)
+
+    return (
+        Column(head="chip", cells=tuple(targets)),
+        column("kernels", map(len, groups)),
+        column("code [B]", (sum(k.code_bytes for k in g) for g in groups)),
+        column("most registers", (max(k.registers for k in g) for g in groups)),
+        column("with stack", (sum(k.stack_bytes != 0 for k in g) for g in groups)),
+        column("with spills", (sum(bool(k.spills_bytes) for k in g) for g in groups)),
+        column("most shared [B]", (max(k.shared_bytes for k in g) for g in groups)),
+    )

@@ -1,0 +1,260 @@
+"""cli.builds: two builds of kernels are compared, and a library with its inventory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes.code_object import bundle, code_object, kernel, program
+from pytest_gpuperf import cli
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
+from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.report.lines import SCHEMAS
+
+GOLD = Path(__file__).parents[2] / "gold" / "binary"
+
+
+class Commands:
+    """Runs commands, and returns what they print."""
+
+    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capture
+
+    def __call__(self, *arguments: object, code: int = 0) -> str:
+        """Return the output of a command that ends with an exit code."""
+        assert cli.main([str(word) for word in arguments]) == code
+        printed = self._capture.readouterr()
+        return (printed.out + printed.err).decode()
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Commands:
+    """Commands whose output is captured."""
+    return Commands(capfdbinary)
+
+
+def write(path: Path, kernels: Sequence[dict[str, object]]) -> Path:
+    """Write a library with kernels for two chips."""
+    codes = {chip: code_object(kernels, chip) for chip in ("gfx90a", "gfx942")}
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(program(bundle(codes)))
+    return path
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> tuple[Path, Path]:
+    """Two builds of a library: one kernel spills, another needs fewer registers."""
+    was = [kernel("spilling"), kernel("leaner"), kernel("same"), kernel("gone")]
+    now = [
+        kernel("spilling", vgpr_spill_count=25, private_segment_fixed_size=104),
+        kernel("leaner", vgpr_count=60),
+        kernel("same"),
+        kernel("new", group_segment_fixed_size=4096),
+    ]
+    return write(tmp_path / "a" / "lib.so", was), write(tmp_path / "b" / "lib.so", now)
+
+
+def tools() -> None:
+    """Skip where NVIDIA's tools are not installed."""
+    try:
+        find_tool(CUOBJDUMP)
+        find_tool(NVDISASM)
+    except CollectError as error:
+        pytest.skip(str(error))
+
+
+def test_a_spill_fails_with_its_reason(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """The worse kernels stand first; each chip has its row."""
+    text = run("compare", *builds, code=1)
+    rows = [line for line in text.splitlines() if "gfx" in line]
+
+    assert "spilling" in rows[0]
+    assert "spill added: 100 B" in text
+    assert "registers 64 -> 60" in text
+    assert "2 worse, 2 better, 2 gone, 2 new, 2 same" in text
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "forward", "backward"),
+    [("worse", 1, 1), ("any", 1, 1), ("never", 0, 0)],
+)
+def test_the_exit_code_follows_fail_on(
+    builds: tuple[Path, Path], run: Commands, fail_on: str, forward: int, backward: int
+) -> None:
+    """In both directions, because each build has a kernel that needs less."""
+    was, now = builds
+
+    run("compare", was, now, f"--fail-on={fail_on}", code=forward)
+    run("compare", now, was, f"--fail-on={fail_on}", code=backward)
+    run("compare", was, was, f"--fail-on={fail_on}")
+
+
+def test_folders_are_compared_file_by_file(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """Files without device code are passed over; a file may move."""
+    was, now = builds
+    (was.parent / "README").write_text("no code")
+    (now.parent / "kernels").mkdir()
+    now.rename(now.parent / "kernels" / "other.so")
+
+    text = run("compare", was.parent, now.parent, code=1)
+    assert "2 worse" in text
+
+
+def test_json_and_markdown_say_the_same(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """JSON has every kernel with both builds, Markdown escapes the names."""
+    content = json.loads(run("compare", *builds, "--format=json", code=1))
+    markdown = run("compare", *builds, "--format=markdown", code=1)
+    (spilling,) = (
+        change
+        for change in content["changes"]
+        if change["kernel"] == "spilling" and change["target"] == "gfx942"
+    )
+
+    assert content["schema"] == SCHEMAS["compare BINARY BINARY"]
+    assert len(content["changes"]) == 10
+    assert spilling["result"] == "worse"
+    assert spilling["was"]["spills_bytes"] == 0
+    assert spilling["now"]["spills_bytes"] == 100
+    assert "| `spilling` | gfx90a | WORSE |" in markdown
+
+
+def test_a_chip_and_a_block_are_chosen(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """With a block the occupancy is compared, too."""
+    was, now = builds
+    write(was, [kernel("k", vgpr_count=128)])
+    write(now, [kernel("k", vgpr_count=129)])
+
+    text = run("compare", was, now, "--target=gfx942", "--block=256", code=1)
+    assert "gfx90a" not in text
+    assert "occupancy 50.0 % -> 37.5 %" in text
+    assert "occupancy" not in run("compare", was, now, code=1)
+
+
+def test_lost_fusion_is_said(run: Commands) -> None:
+    """One kernel of Triton, before and after the default of fusion changed."""
+    tools()
+    with_fusion, without = (GOLD / f"axpy_{n}_sm_90a.cubin" for n in (1, 0))
+
+    assert "FMA contraction lost (128 -> 0)" in run(
+        "compare", with_fusion, without, code=1
+    )
+    assert "FMA contraction added" in run("compare", without, with_fusion, code=1)
+
+
+def test_nvidias_code_gains_a_spill(run: Commands, tmp_path: Path) -> None:
+    """The kernels of two cubins are paired by name, and nvdisasm counts the spills."""
+    tools()
+    fatbin = GOLD / "kernels.fatbin"
+
+    assert "same" in run("compare", fatbin, fatbin)
+    content = json.loads(
+        run("compare", fatbin, GOLD / "kernels_sm_80.cubin", "--format=json")
+    )
+    assert {change["result"] for change in content["changes"]} == {"same", "gone"}
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("{a}",), "at least two"),
+        (("{a}", "{b}", "{a}"), "two are compared"),
+        (("{a}", "{b}", "--fail-on=slower"), "has no times"),
+        (("{a}", "{b}", "--total"), "--total"),
+    ],
+)
+def test_a_wrong_comparison_is_refused(
+    builds: tuple[Path, Path], run: Commands, words: tuple[str, ...], reason: str
+) -> None:
+    """With exit code 2 and a remedy."""
+    a, b = builds
+    text = run("compare", *(word.format(a=a, b=b) for word in words), code=2)
+
+    assert reason in text
+    assert "remedy" in text
+
+
+def test_a_folder_without_code_is_refused(
+    builds: tuple[Path, Path], run: Commands, tmp_path: Path
+) -> None:
+    """An empty build must not look as if all kernels were gone."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+
+    assert "no file" in run("compare", builds[0], empty, code=4)
+    assert "no file" in run("inventory", empty, code=4)
+
+
+def test_an_inventory_is_a_ratchet(
+    builds: tuple[Path, Path], run: Commands, tmp_path: Path
+) -> None:
+    """Written once, it fails for a spill until it is updated; better passes."""
+    was, now = builds
+    file = tmp_path / "kernels.jsonl"
+    missing = run("inventory", was, "--baseline", file, code=4)
+    assert "--update" in missing
+    assert not file.exists()
+
+    assert "written to" in run("inventory", was, "--baseline", file, "--update")
+    assert len(file.read_text().splitlines()) == 9
+    assert "8 same" in run("inventory", was, "--baseline", file, "--fail-on=any")
+    text = run("inventory", now, "--baseline", file, code=1)
+    assert "spill added" in text
+    assert "--update" in text
+    run("inventory", now, "--baseline", file, "--update")
+    run("inventory", now, "--baseline", file, "--fail-on=any")
+    leaner = write(tmp_path / "c" / "lib.so", [kernel("leaner", vgpr_count=50)])
+    run("inventory", leaner, "--baseline", file)
+    run("inventory", leaner, "--baseline", file, "--fail-on=any", code=1)
+
+
+def test_an_inventory_lists_each_chip(builds: tuple[Path, Path], run: Commands) -> None:
+    """Without a baseline it is a summary, and JSON has every kernel."""
+    text = run("inventory", builds[1])
+    content = json.loads(run("inventory", builds[1], "--format=json"))
+
+    assert "8 kernels" in text
+    assert [line.split()[:2] for line in text.splitlines()[2:4]] == [
+        ["gfx90a", "4"],
+        ["gfx942", "4"],
+    ]
+    assert content["schema"] == SCHEMAS["inventory"]
+    assert len(content["kernels"]) == 8
+
+
+def test_one_chip_is_compared_with_its_own_lines(
+    builds: tuple[Path, Path], run: Commands, tmp_path: Path
+) -> None:
+    """And never written, because the other chips would be lost."""
+    file = tmp_path / "kernels.jsonl"
+    run("inventory", builds[0], "--baseline", file, "--update")
+    before = file.read_bytes()
+
+    text = run(
+        "inventory", builds[0], "--baseline", file, "--target=gfx942", "--fail-on=any"
+    )
+    assert "4 same" in text
+    run(
+        *("inventory", builds[0], "--baseline", file, "--target=gfx942", "--update"),
+        code=2,
+    )
+    assert file.read_bytes() == before
+
+
+def test_an_option_without_a_baseline_is_refused(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """Both need one."""
+    for option in ("--update", "--fail-on=any"):
+        assert "needs a baseline" in run("inventory", builds[0], option, code=2)

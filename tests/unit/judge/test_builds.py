@@ -1,0 +1,210 @@
+"""Rules of judge.builds, model.inventory and report.builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.judge.builds import code_changes, code_passes
+from pytest_gpuperf.judge.files import FailOn
+from pytest_gpuperf.model.inventory import (
+    Fate,
+    KernelChange,
+    ListedKernel,
+    inventory_text,
+    read_inventory,
+)
+from pytest_gpuperf.report.builds import step_text
+
+
+def kernel(name: str = "gemm<64>", **facts: Any) -> ListedKernel:
+    """Return a kernel with some facts."""
+    usual: dict[str, Any] = {
+        "kernel": name,
+        "target": "sm_90",
+        "registers": 64,
+        "stack_bytes": 0,
+        "spills_bytes": 0,
+        "shared_bytes": 1024,
+        "code_bytes": 4096,
+        "digest": "1",
+    }
+    return ListedKernel(**(usual | facts))
+
+
+def change(was: ListedKernel, now: ListedKernel) -> KernelChange:
+    """Return the only change between two builds of one kernel."""
+    (found,) = code_changes([was], [now])
+    return found
+
+
+MIX = {
+    "tensor": 8,
+    "async_copy": 4,
+    "fma": 128,
+    "fp32": 128,
+    "global_load_16": 4,
+    "global_load_4": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "fate", "words"),
+    [
+        ({"spills_bytes": 100, "stack_bytes": 104}, Fate.WORSE, "spill added: 100 B"),
+        ({"stack_bytes": 8}, Fate.WORSE, "stack 0 B -> 8 B"),
+        ({"stack_bytes": None}, Fate.WORSE, "stack has no bound any more"),
+        ({"registers": 65}, Fate.WORSE, "registers 64 -> 65"),
+        ({"registers": 63}, Fate.BETTER, "registers 64 -> 63"),
+        ({"shared_bytes": 2048}, Fate.WORSE, "shared memory 1024 B -> 2048 B"),
+        ({"occupancy": 0.25}, Fate.WORSE, "occupancy 50.0 % -> 25.0 %"),
+        ({"registers": 32, "shared_bytes": 2048}, Fate.WORSE, "shared memory"),
+        ({"scalar_registers": 33}, Fate.MOVED, "scalar registers 32 -> 33"),
+        ({"code_bytes": 8192}, Fate.MOVED, "code 4096 B -> 8192 B"),
+        ({}, Fate.MOVED, ""),
+    ],
+)
+def test_a_kernel_that_needs_more_is_worse(
+    facts: dict[str, Any], fate: Fate, words: str
+) -> None:
+    """Of anything; less of the rest does not make up for it. Size alone costs nothing."""
+    usual: dict[str, Any] = {"occupancy": 0.5, "scalar_registers": 32}
+    was, now = kernel(**usual), kernel(**(usual | {"digest": "2"} | facts))
+    found = change(was, now)
+
+    assert found.fate is fate
+    assert words in ", ".join(map(step_text, found.steps))
+    if found.fate is Fate.WORSE:
+        assert found.steps[0].is_worse
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"fma": 0, "fp32": 256}, "FMA contraction lost (128 -> 0)"),
+        ({"global_load_16": 0, "global_load_4": 16}, "128-bit loads became 32-bit"),
+        ({"global_load_16": 3, "global_load_8": 2}, "128-bit loads became 64-bit"),
+        ({"tensor": 0}, "tensor instruction gone (8 -> 0)"),
+        ({"async_copy": 0}, "asynchronous copies gone (4 -> 0)"),
+    ],
+)
+def test_an_instruction_that_is_lost_is_worse(
+    counts: dict[str, int], words: str
+) -> None:
+    """And the way back is better."""
+    was, now = kernel(classes=MIX), kernel(classes=MIX | counts, digest="2")
+    lost = change(was, now)
+    gained = change(now, was)
+
+    assert lost.fate is Fate.WORSE
+    assert [step_text(step) for step in lost.steps] == [words]
+    assert gained.fate is Fate.BETTER
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"fma": 64, "fp32": 64},  # half of the work
+        {"fma": 256, "fp32": 256},  # unrolled
+        {"global_load_16": 8, "global_load_4": 2},
+        {"global_load_16": 2},
+        {"tensor": 4, "async_copy": 8},
+    ],
+)
+def test_more_or_less_work_is_neither(counts: dict[str, int]) -> None:
+    """A loop that is unrolled otherwise loses nothing."""
+    was, now = kernel(classes=MIX), kernel(classes=MIX | counts, digest="2")
+
+    assert change(was, now).fate is Fate.MOVED
+
+
+def test_instructions_that_were_not_read_are_not_lost() -> None:
+    """Only two known counts are compared, and two known spills."""
+    read, unread = kernel(classes=MIX), kernel(digest="2", spills_bytes=None)
+
+    assert change(read, unread).fate is Fate.MOVED
+    assert change(unread, read).fate is Fate.MOVED
+
+
+def test_a_renamed_kernel_is_known_by_its_code() -> None:
+    """Then by its name without tile sizes, if there is only one of each."""
+    same = change(kernel("old<1>"), kernel("renamed"))
+    worse = change(
+        kernel("old<64>"), kernel("old<128>", digest="2", spills_bytes=8, stack_bytes=8)
+    )
+    two = code_changes(
+        [kernel("old<1>", digest="2"), kernel("old<2>", digest="3")],
+        [kernel("old<3>", digest="4")],
+    )
+
+    assert same.fate is Fate.RENAMED
+    assert worse.fate is Fate.WORSE
+    assert worse.was is not None
+    assert worse.was.kernel == "old<64>"
+    assert [found.fate for found in two] == [Fate.GONE, Fate.GONE, Fate.NEW]
+
+
+def test_equal_names_keep_their_partners() -> None:
+    """Kernels of one name are numbered; chips are never paired with each other."""
+    was = [kernel(), kernel(number=2, digest="2"), kernel(target="sm_80")]
+    now = [kernel(), kernel(number=2, digest="3", registers=80)]
+    found = {(c.kernel.target, c.kernel.number): c.fate for c in code_changes(was, now)}
+
+    assert found == {
+        ("sm_80", 1): Fate.GONE,
+        ("sm_90", 1): Fate.SAME,
+        ("sm_90", 2): Fate.WORSE,
+    }
+
+
+def test_a_new_kernel_that_spills_is_worse() -> None:
+    """Else a rename with other code would hide the spill."""
+    (spilling,) = code_changes([], [kernel(spills_bytes=4, stack_bytes=8)])
+    (plain,) = code_changes([], [kernel()])
+
+    assert (spilling.fate, plain.fate) == (Fate.WORSE, Fate.NEW)
+
+
+def test_worse_fails_and_any_difference_if_chosen() -> None:
+    """Better, new and gone kernels fail with `any` alone, and nothing with `never`."""
+    worse = change(kernel(), kernel(registers=65))
+    better = change(kernel(), kernel(registers=63))
+    same = change(kernel(), kernel())
+    gone = code_changes([kernel()], [])[0]
+
+    assert not code_passes([same, worse], FailOn.WORSE)
+    assert code_passes([same, better, gone], FailOn.WORSE)
+    assert not code_passes([better], FailOn.ANY)
+    assert not code_passes([gone], FailOn.ANY)
+    assert code_passes([same], FailOn.ANY)
+    assert code_passes([worse], FailOn.NEVER)
+
+
+def test_an_inventory_comes_back_as_it_was_written() -> None:
+    """Whatever a kernel is called; instructions and occupancy are left out."""
+    names = ["a\nb", "\u202eevil", '"{}', "ünï", ""]
+    kernels = [kernel(name, stack_bytes=None) for name in names]
+    text = inventory_text([*kernels, kernel(classes=MIX, occupancy=0.5)])
+    back = read_inventory(text, "a.jsonl")
+
+    assert len(text.splitlines()) == len(names) + 2
+    assert {k.kernel for k in back} >= {"a\nb", "\u202eevil", '"{}', "ünï", ""}
+    assert back[-1] == kernel() or kernel() in back
+    assert inventory_text(back) == inventory_text(back[::-1])
+
+
+def test_a_merge_that_went_wrong_is_named_line_by_line() -> None:
+    """All bad lines at once: marks of git, a kernel with two lines, a cut line."""
+    head, line = inventory_text([kernel()]).splitlines()
+    content = b"\n".join([head, b"<<<<<<< ours", line, b"=======", line, line[:30]])
+    with pytest.raises(RecordError) as refused:
+        read_inventory(content, "a.jsonl")
+
+    message = str(refused.value)
+    assert "a.jsonl" in message
+    for part in ("line 2", "line 4", "line 5", "has two lines", "line 6"):
+        assert part in message
+    with pytest.raises(RecordError, match="no inventory"):
+        read_inventory(b'{"schema": "pytest-gpuperf/run/3"}\n', "b.json")
