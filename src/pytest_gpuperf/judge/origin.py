@@ -8,6 +8,8 @@ from pytest_gpuperf.model.environment import (
     SOFT_MACHINE_FACTS,
     STATE_FACTS,
     TEST,
+    UNKNOWN,
+    WORKERS,
     Session,
     family_of,
 )
@@ -157,9 +159,16 @@ def _of_files(verdict: Verdict, background: Background) -> OriginEvidence | None
     moved = {} if verdict.baseline is None else verdict.baseline.moved
     if TEST in moved:
         return OriginEvidence(origin=Origin.METHOD, clue=Clue.TEST_CHANGED)
-    settings = tuple(sorted(moved.keys() - SOFT_MACHINE_FACTS - STATE_FACTS))
+    # A package that only one of the runs had loaded shows no other version.
+    known = {name for name, sides in moved.items() if UNKNOWN not in sides}
+    settings = known - SOFT_MACHINE_FACTS - STATE_FACTS
+    # They share the cores, and change neither a count nor the machine code.
+    is_count = _family(verdict) in {Family.RESOURCE, Family.RECORDED}
+    if is_count or background.code in {Sameness.CHANGED, Sameness.SAME_CODE}:
+        settings -= {WORKERS}
     if settings:
-        return OriginEvidence(origin=Origin.METHOD, clue=Clue.SETTINGS, names=settings)
+        names = tuple(sorted(settings))
+        return OriginEvidence(origin=Origin.METHOD, clue=Clue.SETTINGS, names=names)
     if background.code is Sameness.CHANGED:
         return OriginEvidence(origin=Origin.CODE, clue=Clue.MACHINE_CODE)
     if background.code is Sameness.SAME_CODE:

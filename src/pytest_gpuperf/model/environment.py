@@ -323,6 +323,10 @@ CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
 PARAMETERS = "parameters"
 # The test function, among the soft facts that changed.
 TEST = "test"
+# A fact that one of two records does not have.
+UNKNOWN = "unknown"
+# Soft fact: the processes that shared the tests, and the cores.
+WORKERS = "xdist_workers"
 # Soft facts of the machine that may change its speed.
 SOFT_MACHINE_FACTS = frozenset({"driver", "gpu_uuid", "platform"})
 # Soft facts that differ between any two sessions.
@@ -574,7 +578,7 @@ def same_count(one: int | None, other: int | None) -> bool:
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:
-    return facts.get(name, _NOT_THERE.get(name, "unknown"))
+    return facts.get(name, _NOT_THERE.get(name, UNKNOWN))
 
 
 # A run has few distinct texts and calls this for each test.

@@ -91,6 +91,27 @@ def test_a_package_is_the_method_and_is_named() -> None:
     )
 
 
+def test_a_package_that_one_run_did_not_load_is_no_other_version() -> None:
+    """A part of the suite may import less, and nothing was installed for that."""
+    for sides in (("2.4.6", "unknown"), ("unknown", "2.4.6")):
+        assert found(verdict({"numpy": sides})) == (Origin.CODE, Clue.OTHER_COMMIT)
+        both = verdict({"numpy": sides, "torch": ("2.9", "2.10")})
+        origin = with_origin(both, OTHER_COMMIT).origin
+        assert origin is not None
+        assert origin.names == ("torch",)
+
+
+def test_workers_change_times_alone() -> None:
+    """They share the cores, and make no other code and no other count."""
+    workers = {"xdist_workers": ("1", "2")}
+    changed = replace(OTHER_COMMIT, code=Sameness.CHANGED)
+    recorded = Estimate(metric="loss", value=1.3, unit="1", source="user")
+
+    assert found(verdict(workers)) == (Origin.METHOD, Clue.SETTINGS)
+    assert found(verdict(workers), changed) == (Origin.CODE, Clue.MACHINE_CODE)
+    assert found(verdict(workers, estimate=recorded), Background()) is None
+
+
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
