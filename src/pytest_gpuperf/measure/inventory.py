@@ -16,13 +16,41 @@ from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.compute.derive import kernel_occupancy
-from pytest_gpuperf.errors import CaptureFormatError, CollectError
+from pytest_gpuperf.disk import read_regular
+from pytest_gpuperf.errors import CaptureFormatError, CollectError, RecordError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.inventory import ListedKernel
+from pytest_gpuperf.model.inventory import ListedKernel, read_inventory
 
 # Limit of the code whose instructions are compared, for each build [B]. nvdisasm reads
 # 1 MB in some 5 s.
 MOST_BYTES = 4_000_000
+# 10 million kernels.
+_LARGEST_BYTES = 3_000_000_000
+
+
+def read_baseline(path: str, *, target: str | None = None) -> tuple[ListedKernel, ...]:
+    """
+    Return the kernels of an inventory's file.
+
+    Args:
+        path: The file.
+
+        target: Only kernels for this chip, or None for all.
+
+    Raises:
+        RecordError: The file cannot be read, or is no inventory.
+    """
+    try:
+        content = read_regular(path, most_bytes=_LARGEST_BYTES)
+    except OSError as error:
+        message = f"the baseline cannot be read ({error.strerror or error})"
+        remedy = "write it with gpuperf inventory LIB --baseline FILE --update"
+        raise RecordError(message, path=path, remedy=remedy) from error
+    return tuple(
+        kernel
+        for kernel in read_inventory(content, path)
+        if target in {None, kernel.target, kernel.target.partition(":")[0]}
+    )
 
 
 class Build:
