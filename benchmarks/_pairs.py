@@ -156,8 +156,22 @@ def print_table(
     base: str,
     *,
     goals: Mapping[str, float] | None = None,
+    figure: str = "value_s",
 ) -> bool:
-    """Print medians and ratios to the base; return whether every goal was reached."""
+    """
+    Print medians and ratios to the base; return whether every goal was reached.
+
+    Args:
+        title: The heading.
+
+        costs: The rounds of each variant, by its name.
+
+        base: The variant that the others are compared with.
+
+        goals: The largest ratio of a variant.
+
+        figure: What the goals are of: "value_s" or "cpu_s".
+    """
     goals = goals or {}
     width = max(len(name) for name in costs)
     print(f"\n{title} ({len(costs[base])} rounds)")
@@ -167,13 +181,13 @@ def print_table(
     for name, own in costs.items():
         middle = f"{1000 * statistics.median(c.value_s for c in own):.1f} ms"
         wall, cpu = (
-            "" if name == base else ratio(own, costs[base], figure)
-            for figure in ("value_s", "cpu_s")
+            "" if name == base else ratio(own, costs[base], of_figure)
+            for of_figure in ("value_s", "cpu_s")
         )
         peak = statistics.median(c.peak_bytes for c in own) / 2**20
         line = f"{name:{width}}  {middle:>9}  {wall:20}  {cpu:20}  {peak:.1f} MiB"
         if name in goals:
-            found = statistics.median(ratios(own, costs[base], "value_s"))
+            found = statistics.median(ratios(own, costs[base], figure))
             missed = found > goals[name]
             reached &= not missed
             line += f"  goal <= {goals[name]}: {'MISSED' if missed else 'reached'}"

@@ -336,3 +336,35 @@ def test_work_on_a_second_gpu_is_waited_for(machine: Path, project: Project) -> 
     for record in found.values():
         assert times(record) == {"host": pytest.approx(5e-3, rel=0.5)}
         assert "outlives-events" in {note["code"] for note in record["notes"]}
+
+
+def test_the_kernels_of_a_call_are_a_fact(project: Project) -> None:
+    """Another number of launches of the same kernel fails; what was stored passes."""
+    fake_cuda.with_cupti(project)
+    project.write("""
+        import os
+
+        import gpu
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"launches.kernels": "0 %"})
+        def test_call():
+            for _ in range(int(os.environ.get("LAUNCHES", "1"))):
+                gpu.launch()
+    """)
+    gate = ("--gpuperf-baseline=.gpuperf",)
+    run(project, "--gpuperf-update=all")
+    same = run(project, *gate)
+    project.environment.setenv("LAUNCHES", "2")
+    other = run(project, *gate)
+    accepted = run(project, *gate, "--gpuperf-update=all")
+    again = run(project, *gate)
+
+    assert "judged 1 of 1: 1 unchanged" in same
+    assert "launches.kernels regressed: 1, as before, limit 0 %" in other
+    assert "the kernels are not those of the baseline" in other
+    assert "1 failed" in other
+    assert "axpy(float*), 400 us, was 200 us (+200 us); launches 1 -> 2" in other
+    assert "remedy" not in other
+    assert "accepted test_it.py::test_call: 1 session dropped" in accepted
+    assert "judged 1 of 1: 1 unchanged" in again

@@ -219,7 +219,7 @@ def test_main_stores_and_a_pull_request_is_gated(pipeline: Pipeline) -> None:
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr
     assert "complete: 1 test, with all 1 of .gpuperf" in unchanged.stdout
     assert slower.returncode == 1, slower.stdout + slower.stderr
-    assert "steps regressed: 10000 1, was 1000 1: +900 %" in slower.stdout
+    assert "steps regressed (code): 10000 1, was 1000 1: +900 %" in slower.stdout
     shown = pipeline.summary if pipeline.recipe.is_github else "summary.md"
     summary = (pipeline.root / shown).read_text("utf-8")
     assert "REGRESSED" in summary
@@ -239,7 +239,7 @@ def test_a_pull_request_is_compared_with_its_target(pipeline: Pipeline) -> None:
     slower = pipeline.job("pull_request")
 
     assert slower.returncode == 1, slower.stdout + slower.stderr
-    assert "steps regressed: 10000 1, was 1000 1: +900 %" in slower.stdout
+    assert "steps regressed (code): 10000 1, was 1000 1: +900 %" in slower.stdout
     assert not (pipeline.root / ".gpuperf").exists()
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from fakes.project import Project, lines
+from pytest_gpuperf.collect.binary.identity import code_identities
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.identity import CodeIdentity
 
 GOLD = Path(__file__).parents[1] / "gold" / "binary"
 
@@ -201,3 +203,28 @@ def test_a_tool_that_fails_makes_it_unmeasured(
 
     result.assert_outcomes(passed=1, skipped=1)
     assert "SM90a is too new" in result.stdout.str()
+
+
+def test_a_session_stores_which_code_it_measured(mixed: Project) -> None:
+    """The store has the digest of a binary's code, and a worse count is of the code."""
+    mixed.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"registers": "0 %"})
+        def test_it(gpuperf):
+            gpuperf.binary("k.cubin")
+    """)
+    (mixed.path / "k.cubin").write_bytes((GOLD / "recursive_sm_90.cubin").read_bytes())
+    mixed.run("--gpuperf-update=all").assert_outcomes(passed=1)
+    (stored,) = (path.read_text() for path in (mixed.path / ".gpuperf").rglob("*.json"))
+    (mixed.path / "k.cubin").write_bytes((GOLD / "kernels_sm_90.cubin").read_bytes())
+    ended = mixed.run("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+
+    identity = code_identities(
+        (GOLD / "recursive_sm_90.cubin").read_bytes(), runner=ProcessRunner()
+    )
+    whole = CodeIdentity.of_kernels(identity.values())
+    assert f'"code":"{whole}"' in stored
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "registers regressed (code): ")
+    assert lines(ended, "cause: code: the machine code of the kernels changed")

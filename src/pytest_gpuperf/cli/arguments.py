@@ -294,6 +294,34 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument("--restart", "forget an interrupted search"),
     _Command(
+        "history",
+        "show when the tests of a store got slower, and since which commit",
+        "tests/test_gemm.py::test_gemm --baseline .gpuperf",
+        "history:history",
+        {1: "a test is slower, with --fail-on=slower"},
+    ),
+    _FORMAT,
+    _Argument(
+        "tests TEST",
+        "a test, class or module, as pytest names it (all tests that changed)",
+        nargs="*",
+    ),
+    _Argument(
+        "--baseline STORE", "a folder, or a .json file (.gpuperf)", default=".gpuperf"
+    ),
+    _METRICS,
+    _Argument(
+        "--output,-o PAGE", "write an HTML page; - for standard output", file_name
+    ),
+    _Argument("--since DAY", "no changes before this day, as 2026-05-31"),
+    _Argument(
+        "--fail-on",
+        "what gives exit code 1: a test that is slower and was not accepted, or nothing "
+        "(never)",
+        choices=("slower", "never"),
+        default="never",
+    ),
+    _Command(
         "baseline", "show and repair a store of sessions", "list .gpuperf", "ACTION"
     ),
     _Command("baseline list", "print its sessions", ".gpuperf", "baseline:listed"),

@@ -238,7 +238,7 @@ def restore(arguments: argparse.Namespace) -> int:
     if not aside:
         message = f"no run has dropped anything from {arguments.store} of late"
         raise ConfigError(message, remedy="restore the store from version control")
-    content = _of_tests(
+    content = of_tests(
         aside,
         arguments.test,
         arguments.store,
@@ -313,12 +313,27 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
         ConfigError: A named test has no session in the store.
     """
     whole = {slug: store.load(slug) for slug in store.slugs()}
-    return _of_tests(whole, tests, place, where=f"stored in {place}")
+    return of_tests(whole, tests, place, where=f"stored in {place}")
 
 
-def _of_tests(
+def of_tests(
     whole: _Content, tests: Sequence[str], place: str, *, where: str
 ) -> _Content:
+    """
+    Return the sessions of some or all tests.
+
+    Args:
+        whole: The sessions of all tests, by the slug of the machine.
+
+        tests: Names of tests as pytest takes them, or none for all tests.
+
+        place: The name of the store.
+
+        where: The place of the existing tests, for the message.
+
+    Raises:
+        ConfigError: A named test has no session there.
+    """
     if not tests:
         return whole
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})

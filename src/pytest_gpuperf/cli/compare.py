@@ -54,14 +54,17 @@ from pytest_gpuperf.judge.files import (
     value_pairs,
     with_known_spread,
 )
+from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import settle, shown, with_kernels
 from pytest_gpuperf.judge.tally import revision_verdicts
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     REFERENCES,
     Record,
     RecordKey,
+    SessionValue,
     StoredRecord,
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
@@ -118,14 +121,15 @@ def compare(arguments: argparse.Namespace) -> int:
     if captures:
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
+    values = {record.key: record.values for record in _of_run(sides.current)}
     judged = _judged(
-        sides.stored,
-        sides.current,
+        sides,
+        values,
         max_regression=getattr(arguments, "max_regression", _MAX_REGRESSION),
         default_limit="max_regression" not in arguments,
     )
     pairs = value_pairs(
-        {record.key: record.values for record in _of_run(judged)},
+        values,
         {
             key: [value for record in records for value in record.values]
             for key, records in sides.stored.items()
@@ -264,6 +268,7 @@ def _difference(difference: Difference) -> Mapping[str, object]:
     sides = difference.sides
     return {
         "kernel": difference.kernel,
+        "was_kernel": difference.was_kernel,
         "metric": difference.metric,
         "unit": difference.unit,
         "was": difference.was,
@@ -393,10 +398,22 @@ def _side(path: str) -> Run | Sequence[StoredRecord]:
 
 
 def _of_run(run: Run) -> list[StoredRecord]:
+    """Return the records of a run as a session, with only the metrics that are compared."""
     return [
-        stored_record(records, run.header.session, run.version)
+        stored_record([*map(_compared, records)], run.header.session, run.version)
         for records in _measured(run).values()
     ]
+
+
+def _compared(record: Record) -> Record:
+    estimates = [
+        estimate
+        for estimate in record.estimates
+        # Numbers recorded by a test are not in the catalogue.
+        if estimate.metric not in METRICS
+        or is_compared(estimate.metric, estimate.source)
+    ]
+    return replace(record, estimates=tuple(estimates))
 
 
 def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
@@ -406,20 +423,21 @@ def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
 
 
 def _judged(
-    stored: _Sessions,
-    current: Run,
+    sides: _Sides,
+    values: Mapping[RecordKey, Sequence[SessionValue]],
     *,
     max_regression: float | None,
     default_limit: bool,
 ) -> Run:
     """
-    Return a run, judged against sessions.
+    Return the last run, judged against the sessions of the older files.
 
     Time is judged, and metrics that need no statistics: counts and resources. A number
     recorded by a test is only shown, because the files do not hold the limit of its
     marker.
     """
     cases: list[Case] = []
+    stored, current = sides.stored, sides.current
     measured = _measured(current)
     for key, records in measured.items():
         metrics = {
@@ -439,15 +457,18 @@ def _judged(
             )
             for metric, own in sorted(metrics)
         ]
+    looks = first_look(cases, _POLICY)
     limits = (v for v in current.verdicts if v.limit is not None)
-    values = {record.key: record.values for record in _of_run(current)}
     changes = (
         with_known_spread(
             with_kernels(verdict, measured[verdict.key], stored.get(verdict.key, ())),
             values.get(verdict.key, ()),
             [v for record in stored.get(verdict.key, ()) for v in record.values],
         )
-        for verdict in (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
+        for verdict in (
+            *settle(cases, policy=_POLICY, looks=looks),
+            *shown(cases, _POLICY, looks=looks),
+        )
     )
     verdicts = (*limits, *map(words.for_files, changes))
     # The machine's effect on fresh processes of the run is not part of these changes.

@@ -25,7 +25,7 @@ from pytest_gpuperf.model.activity import (
     TransferUse,
 )
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.metric import METRICS, Kind, gpu_metrics
+from pytest_gpuperf.model.metric import KERNEL_SET, METRICS, Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
@@ -264,6 +264,12 @@ def estimates(
         reason="no call launched a kernel",
         remedy="measure a call that launches a kernel",
     )
+    gaps[KERNEL_SET] = Gap(
+        code=GapCode.INCOMPLETE,
+        reason="which kernels ran is not known: none did, or a graph is one record, or"
+        " records were lost",
+        remedy="measure a call that launches its kernels in this process",
+    )
     for kind, names in _NEEDS.items():
         unrecorded = Gap(
             code=GapCode.UNSUPPORTED,
@@ -327,6 +333,7 @@ def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
     yield "time.idle_fraction", summary.idle_fraction
     yield "launches.count", summary.launches_count
     yield "launches.host_count", summary.host_launches_count
+    yield KERNEL_SET, None if summary.choice is None else summary.kernels_count
     yield "launches.latency", summary.launch_latency_s
     yield "synchronizations.count", summary.synchronizations_count
     yield "allocations.count", summary.allocations_count

@@ -321,7 +321,7 @@ def _usual(
     down and from the reference workloads.
     """
     clock = tests[0].comparison.clock
-    dofs = [len(test.stored) - 1 for test in tests]
+    dofs = [test.dof for test in tests]
     if any(dofs):
         return usual_spread(
             zip([r.variance for r in residuals], dofs, strict=True), clock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from statistics import median
 
@@ -305,7 +305,7 @@ def _process_variance(values: Sequence[float]) -> float:
 
 
 def _misfit(
-    contrast: Contrast, places: Iterable[int], usual: Mapping[str, UsualSpread]
+    contrast: Contrast, places: Sequence[int], usual: Mapping[str, UsualSpread]
 ) -> int | None:
     """
     Return the place that the test's other sessions exclude most surely, or None if all fit.
@@ -317,7 +317,9 @@ def _misfit(
 
         usual: Usual spread of the group without the session of each place, by session id.
     """
-    found, count = None, len(contrast.stored)
+    if not places:
+        return None
+    found, count, distances = None, len(contrast.stored), _distances(contrast)
     most = _LEAST_P / 2  # The test is two-sided, so each side gets half.
     for place in places:
         session_id = contrast.session_ids[place]
@@ -326,7 +328,7 @@ def _misfit(
             usual[session_id]
             .mixture(dof)
             .beyond(
-                abs(_distance(contrast, place)),
+                abs(distances[place]),
                 variance,
                 ratio=count / (count - 1),
                 enough=most,
@@ -337,18 +339,19 @@ def _misfit(
     return found
 
 
-def _distant(contrast: Contrast) -> Iterable[int]:
+def _distant(contrast: Contrast) -> Sequence[int]:
     """Return the places of values more than 25 % away from the mean of the rest."""
     stored = contrast.stored
     if len(stored) < _LEAST_SESSIONS or max(stored) - min(stored) < _LEAST_DISTANCE:
         return ()
-    places = range(len(stored))
-    return [p for p in places if abs(_distance(contrast, p)) > _LEAST_DISTANCE]
+    distances = _distances(contrast)
+    return [p for p, d in enumerate(distances) if abs(d) > _LEAST_DISTANCE]
 
 
-def _distance(contrast: Contrast, place: int) -> float:
-    count = len(contrast.stored)
-    return (contrast.stored[place] - contrast.mean) * count / (count - 1)
+def _distances(contrast: Contrast) -> list[float]:
+    """Return the distance of each value from the mean of the rest."""
+    count, middle = len(contrast.stored), contrast.mean
+    return [(value - middle) * count / (count - 1) for value in contrast.stored]
 
 
 def _variance_without(contrast: Contrast, session_id: str) -> tuple[float, int]:

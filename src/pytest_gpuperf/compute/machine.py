@@ -372,9 +372,7 @@ def _without_moves(
             products += step * distance
             about_mean += distance * distance
             about_move += (distance - step) ** 2
-    noise = min(about_move, about_mean) / max(
-        1, sum([len(test.stored) - 1 for test in tests])
-    )
+    noise = min(about_move, about_mean) / max(1, sum([test.dof for test in tests]))
     followed = followed_share(squares=squares, products=products, noise=noise)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
@@ -475,19 +473,20 @@ def _at_speed(
     """
     told = _told([loop - usual for loop in chain.from_iterable(loops)])
     factors = iter([math.exp(-slope * distance) for distance in told])
-    converted = []
-    for session in sessions:
-        run_values = tuple(map(mul, session.run_values, factors))
-        alone_values = session.alone_values
-        if alone_values:
-            # A value measured alone is compared with the suite's, so both need one speed.
-            alone = map(math.log, map(_LOOP, session.alone_cores))
-            alone_told = _told([loop - usual for loop in alone])
-            of_alone = [math.exp(-slope * distance) for distance in alone_told]
-            alone_values = tuple(map(mul, alone_values, of_alone))
-        if math.inf in run_values or math.inf in alone_values:
-            return None
-        converted.append(
-            with_checked(session, run_values=run_values, alone_values=alone_values)
-        )
-    return converted
+    run_values = [tuple(map(mul, s.run_values, factors)) for s in sessions]
+    # A value measured alone is compared with the suite's, so both need one speed.
+    alone_values = [
+        _alone_at_speed(s, usual, slope) if s.alone_values else () for s in sessions
+    ]
+    if math.inf in chain(*run_values, *alone_values):
+        return None
+    return with_checked(sessions, run_values=run_values, alone_values=alone_values)
+
+
+def _alone_at_speed(
+    session: SessionValue, usual: float, slope: float
+) -> tuple[float, ...]:
+    loops = map(math.log, map(_LOOP, session.alone_cores))
+    told = _told([loop - usual for loop in loops])
+    factors = [math.exp(-slope * distance) for distance in told]
+    return tuple(map(mul, session.alone_values, factors))

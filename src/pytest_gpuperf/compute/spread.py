@@ -345,7 +345,7 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
         (2.0, 2.0)
     """
     mean = sum(values) / len(values)
-    return mean, sum((value - mean) * (value - mean) for value in values)
+    return mean, sum([(value - mean) * (value - mean) for value in values])
 
 
 def standard_errors(p_value: float) -> float:

@@ -130,16 +130,17 @@ class Gate:
     ) -> Generator[None, object, object]:
         """Take the measurements out of a report, and log or hold the reports inside."""
         inside = report.__dict__.pop("gpuperf_inside", None)
+        node_id = report.nodeid  # pytest makes the text anew each time.
         if inside is None:
-            self.suite.took(report.nodeid, report.when, report.duration)
+            self.suite.took(node_id, report.when, report.duration)
             self._take(report)
-            if report.when == "call" and self.suite.test_of(report.nodeid):
-                self._calls[report.nodeid] = report
+            if report.when == "call" and self.suite.test_of(node_id):
+                self._calls[node_id] = report
             return (yield)
-        call, teardown = (self._unpacked(report, inner) for inner in inside)
+        call, teardown = [self._unpacked(report, inner) for inner in inside]
         for phase in (report, call, teardown):
-            self.suite.took(report.nodeid, phase.when, phase.duration)
-        self.suite.reported(report.nodeid)  # All three phases have passed.
+            self.suite.took(node_id, phase.when, phase.duration)
+        self.suite.reported(node_id)  # All three phases have passed.
         measured = self._take(call, passed=True)
         held = None
         if measured is not None and not measured.body_failed:
@@ -176,7 +177,7 @@ class Gate:
         self._note_phase(report)
         if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
-        measured = _measured(payload, report)
+        measured = None if payload is None else _measured(payload, report)
         if measured is None:
             return None
         if measured.test_id in self.suite.results:
@@ -195,7 +196,7 @@ class Gate:
             self._explained[report.nodeid] = missed
             if isinstance(report.longrepr, str):  # The text comes from a worker.
                 outcomes.fail(report, report.longrepr)
-        if report.nodeid in self._failed_parts:
+        if self._failed_parts and report.nodeid in self._failed_parts:
             self._failed_parts.discard(report.nodeid)  # The test may run again.
             if not missed:
                 self.suite.withdraw(measured.test_id)
@@ -544,11 +545,9 @@ class Gate:
         self.suite.forget()
 
 
-def _measured(
-    payload: Measured | str | None, report: pytest.TestReport
-) -> Measured | None:
+def _measured(payload: Measured | str, report: pytest.TestReport) -> Measured | None:
     """
-    Decode the measurements in a report, or return None if there are none.
+    Return the measurements in a report, decoded if another process sent them.
 
     Unreadable measurements fail the report and return None.
     """

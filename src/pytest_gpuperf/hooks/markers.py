@@ -84,13 +84,13 @@ def read_markers(
     for item in measuring:
         # Taken before loadgroup appends the name of the group.
         item.stash[TEST_ID] = item.nodeid
-        if item.get_closest_marker("gpuperf") is None:
+        reader = _MarkerReader(item)
+        item.stash[PLAN] = plan = reader.plan()
+        if not reader.is_marked:
             # So that `-m gpuperf` selects the test.
             item.add_marker("gpuperf")
         if has_threads:
             item.add_marker(_UNSAFE)
-        reader = _MarkerReader(item)
-        item.stash[PLAN] = plan = reader.plan()
         mistakes += [f"{item.nodeid}: {text}" for text in reader.mistakes]
         if plan.counters or any(is_counter(limit.metric) for limit in plan.limits):
             mistakes += mistakes_of(item, plan)
@@ -107,35 +107,34 @@ class _MarkerReader:
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         self.mistakes: list[str] = []
+        self.is_marked = False
         # Names that the test may record.
         self.metrics: frozenset[str] = frozenset()
 
     def plan(self) -> Plan:
         """Return the plan of the markers, without wrong values."""
         keywords = self._merged()
-        recorded = self._checked(keywords, "records", _records) or frozenset()
+        recorded: frozenset[str] = frozenset()
+        if "records" in keywords:
+            recorded = self._checked(keywords, "records", _records) or recorded
         if _NAMING & keywords.keys():
             code = getattr(getattr(self.item, "function", None), "__code__", None)
             parameters = getattr(getattr(self.item, "callspec", None), "params", {})
             texts = (*_texts(code), *_texts(tuple(parameters.values())))
             self.metrics = recorded.union(t for t in texts if not _NOT_A_NAME.search(t))
         uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
-        plan = Plan(
-            limits=self._limits(keywords.get("limits", ())),
-            max_regression=self._checked(keywords, "max_regression", self._regressions)
-            or {},
-            min_grade=self._checked(keywords, "min_grade", _grade),
-            counters=self._checked(keywords, "counters", _counters) or (),
-            work=self._checked(keywords, "work", _work),
-            group=self._checked(keywords, "group", _text),
-            cache=self._checked(keywords, "cache", _cache),
-            iterations=self._checked(keywords, "iterations", _iterations),
-            requires=self._checked(keywords, "requires", _requirements) or (),
-            accept=self._checked(keywords, "accept", _accepted) or (),
-            make=self._checked(keywords, "make", _function),
-            reference=self._checked(keywords, "reference", _function),
-            uses_fixture=uses_fixture,
-        )
+        asked: dict[str, Any] = {}
+        if "limits" in keywords:
+            asked["limits"] = self._limits(keywords["limits"])
+        if "max_regression" in keywords:
+            gates = self._checked(keywords, "max_regression", self._regressions)
+            asked["max_regression"] = gates or {}
+        for keyword, read in _READERS.items():
+            if keyword in keywords:
+                value = self._checked(keywords, keyword, read)
+                if value is not None:
+                    asked[keyword] = value
+        plan = Plan(**asked, uses_fixture=uses_fixture)
         if not uses_fixture:
             self._refuse_time(plan, keywords)
         return plan
@@ -143,6 +142,7 @@ class _MarkerReader:
     def _merged(self) -> dict[str, Any]:
         keywords: dict[str, Any] = {}
         for marker in self.item.iter_markers("gpuperf"):
+            self.is_marked = True
             if marker.args:
                 self.mistakes.append(
                     "the gpuperf marker takes keywords only: write "
@@ -445,3 +445,18 @@ class ChipCheck:
 
         groups = self._catalogue.grouped(counters)
         return [escape(replay_sentence(self._catalogue.chip, groups))]
+
+
+# The keywords that need no other keyword to be read, in the order of their mistakes.
+_READERS: dict[str, Callable[[Any], object]] = {
+    "min_grade": _grade,
+    "counters": _counters,
+    "work": _work,
+    "group": _text,
+    "cache": _cache,
+    "iterations": _iterations,
+    "requires": _requirements,
+    "accept": _accepted,
+    "make": _function,
+    "reference": _function,
+}

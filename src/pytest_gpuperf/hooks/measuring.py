@@ -227,14 +227,15 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
     if PLAN not in item.stash:
         message = f"{item.nodeid} requests gpuperf with getfixturevalue"
         raise ConfigError(message, remedy="add gpuperf to the test's arguments")
-    if FIXTURE not in item.stash:
-        item.stash[FIXTURE] = GpuPerf(
-            test_id=item.stash[TEST_ID],
-            plan=item.stash[PLAN],
-            bench=item.config.stash[_BENCH],
-            advise=partial(_advice, item),
-        )
-    return item.stash[FIXTURE]
+    if FIXTURE in item.stash:
+        return item.stash[FIXTURE]
+    item.stash[FIXTURE] = made = GpuPerf(
+        test_id=item.stash[TEST_ID],
+        plan=item.stash[PLAN],
+        bench=item.config.stash[_BENCH],
+        advise=partial(_advice, item),
+    )
+    return made
 
 
 def identity_of(workerinput: Mapping[str, Any]) -> ProcessIdentity:
@@ -581,7 +582,8 @@ class Measuring:
             self._ledger = None
         if references is not None:
             references.after()
-        if self.judging and not self.bench.site.config.disable:
+        limited = bool(plan.limits or plan.min_grade)
+        if limited and self.judging and not self.bench.site.config.disable:
             self._hold_limits(item, gpuperf, plan)
         return result
 
@@ -642,10 +644,12 @@ class Measuring:
         A missed limit fails the test, unless an xfail mark expects that. A
         unittest.TestCase gets here without an exception in its call.
         """
-        ledger, config = fixture_of(item).ledger, self.bench.site.config
+        config = self.bench.site.config
         lacked = outcomes.lacked_a_value(call)
-        judges = self.judging and not config.disable
-        if not (judges and ledger.records and (report.skipped or lacked)):
+        if not (lacked or report.skipped):  # Nearly all tests.
+            return
+        ledger = item.stash[FIXTURE].ledger
+        if config.disable or not (self.judging and ledger.records):
             return
         verdicts = item.stash.get(_VERDICTS, ())
         try:
@@ -670,19 +674,24 @@ class Measuring:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the measurements to the report, and explain missing values."""
-        whole = self.config.getoption("fulltrace", default=False)
-        if TEST_ID in item.stash and call.excinfo is not None and not whole:
+        measures = TEST_ID in item.stash
+        if (
+            measures
+            and call.excinfo is not None
+            and not self.config.getoption("fulltrace", default=False)
+        ):
             outcomes.hide_own_frames(call.excinfo.value)
         report = yield
-        if TEST_ID not in item.stash or call.when == "teardown":
+        has_fixture = FIXTURE in item.stash
+        if not measures or call.when == "teardown":
             _only_floats(report)
             # Frees the samples. The report has everything else.
-            if FIXTURE in item.stash:
+            if has_fixture:
                 # Every perf refers to its ledger, so this breaks a cycle.
                 item.stash[FIXTURE].ledger.perfs.clear()
                 del item.stash[FIXTURE]
             return report
-        if FIXTURE in item.stash and not self.bench.lenient:
+        if has_fixture and not self.bench.lenient:
             outcomes.explain_failure(report, call)
             if _BODY_RUNS in item.stash:
                 report.gpuperf_part = True  # type: ignore[attr-defined] # our own, for the gate
@@ -738,13 +747,13 @@ class Measuring:
                 outcomes.fail(report, outcomes.unwritable(error))
             return
         # The reports of such a test reach the gate unchanged.
-        mine = self._may_change(item)
-        settled = measured.body_failed or outcomes.missed_limits(measured)
-        if mine and measured.records and not (report.passed or settled):
+        mine, passed = self._may_change(item), report.passed
+        early = mine and not passed and measured.records and not measured.body_failed
+        if early and not outcomes.missed_limits(measured):
             report.gpuperf_early = True  # type: ignore[attr-defined] # our own, to hold it
         direct = mine and not self.in_worker_process
         report.gpuperf = measured if direct else text  # type: ignore[attr-defined] # our own, for the gate
-        if not (report.passed and mine):
+        if not (passed and mine):
             outcomes.apply_unmeasured(report, measured, self.bench.site.config)
 
     def _measured(
@@ -755,7 +764,7 @@ class Measuring:
         *,
         skipped: bool,
     ) -> Measured:
-        ledger = fixture_of(item).ledger
+        ledger = item.stash[FIXTURE].ledger
         plan = _plan(item)
         digests = item.stash.get(_DIGESTS, _UNKNOWN)
         records = digests.of(ledger.records)
@@ -767,10 +776,10 @@ class Measuring:
             for e in ledger.refusals
         ]
         disabled = self.bench.site.config.disable
-        unasked = not ledger.records or (disabled and plan.limits)
+        unasked = not records or (disabled and plan.limits)
         # Verdicts on limits give a reason as well.
         has_reason = bool(refusals or verdicts)
-        if report.passed and unasked and not has_reason:
+        if unasked and not has_reason and report.passed:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         references = self.bench.measurer.references
         gated = plan.uses_fixture or plan.max_regression
@@ -825,10 +834,11 @@ def _only_floats(report: pytest.TestReport) -> None:
     """
     Turn Figures in user_properties into plain floats, because execnet accepts no subclass.
     """
-    report.user_properties = [
-        (name, float(value) if isinstance(value, Figure) else value)
-        for name, value in report.user_properties
-    ]
+    if report.user_properties:  # Few tests have any.
+        report.user_properties = [
+            (name, float(value) if isinstance(value, Figure) else value)
+            for name, value in report.user_properties
+        ]
 
 
 class LiveLine:

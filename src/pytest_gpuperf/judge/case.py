@@ -718,8 +718,8 @@ def _comparable(
         not among them.
     """
     if estimate is None:
-        held = {s.session.id: _stored(s, value) for s, value in having}
-        return tuple(held.values()), NO_FACTS, ()
+        held = {s.session.id: (s, value) for s, value in having}
+        return _stored([*held.values()]), NO_FACTS, ()
     alike = _alike(estimate, having)
     if not alike:
         return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
@@ -727,7 +727,7 @@ def _comparable(
     equal = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
     if not equal:
         return (), apart[-1], ()
-    return tuple(_stored(session, value) for session, value in equal), NO_FACTS, ()
+    return _stored(equal), NO_FACTS, ()
 
 
 def comparable_sessions(
@@ -837,8 +837,13 @@ def _apart(
     return found
 
 
-def _stored(record: StoredRecord, value: SessionValue) -> StoredValue:
-    return StoredValue(value=value, session=record.session, choice=record.choice)
+def _stored(pairs: Sequence[_Pair]) -> tuple[StoredValue, ...]:
+    return tuple(
+        [
+            StoredValue(value=value, session=record.session, choice=record.choice)
+            for record, value in pairs
+        ]
+    )
 
 
 def _moved(

@@ -7,6 +7,7 @@ so a change counts once it exceeds a fixed tolerance.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -138,6 +139,8 @@ class Difference(Frozen, frozen=True, kw_only=True):
     Attributes:
         kernel: The kernel's demangled name.
 
+        was_kernel: The kernel's demangled name in the first capture, if it is another.
+
         metric: A metric of the catalogue.
 
         unit: The unit of both values.
@@ -156,6 +159,7 @@ class Difference(Frozen, frozen=True, kw_only=True):
     unit: str
     was: float | None
     now: float | None
+    was_kernel: str | None = None
     per_launch: bool = False
     sides: tuple[CapturedKernel | None, CapturedKernel | None] = (None, None)
 
@@ -240,7 +244,9 @@ def differences(
             instead of the means per launch.
     """
     old, new = was.kernels, now.kernels
-    if len(old) == len(new) == 1:
+    was_kernel = None
+    if len(old) == len(new) == 1 and old.keys() != new.keys():
+        (was_kernel,) = old
         old = dict(zip(new, old.values(), strict=True))
     names, kernels = dict.fromkeys((*new, *old)), {**old, **new}
     for name in sorted(
@@ -256,6 +262,7 @@ def differences(
             per_launch = counts[0] != counts[1] and not total and _adds_up(metric)
             yield Difference(
                 kernel=name,
+                was_kernel=was_kernel,
                 metric=metric,
                 unit=unit,
                 was=_value(before, metric, counts[0] if per_launch else 1),
@@ -438,6 +445,8 @@ class ValuePair(Frozen, frozen=True, kw_only=True):
         return None if self.verdict is None else self.verdict.change
 
 
+# Files have few names, and each value of them is looked up.
+@functools.lru_cache(maxsize=4096)
 def is_compared(name: str, source: str) -> bool:
     """Return True if files are compared by a metric. Numbers recorded by a test always are."""
     if source == Source.USER:

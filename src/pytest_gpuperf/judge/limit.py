@@ -44,6 +44,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import (
+    HOLDS_LAUNCH,
     WORK_DOUBTS,
     Kind,
     Note,
@@ -54,7 +55,7 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF, Bands
 from pytest_gpuperf.model.run import Measured
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
     Limit,
@@ -216,6 +217,9 @@ def _decide(
 ) -> Verdict:
     estimate = _together(first, retested)
     interval = _interval(limit, record, estimate, retested, spread)
+    held_s = 0.0 if interval is None else _held_launch_s(record, estimate)
+    if interval is not None and held_s:
+        interval = replace(interval, low=max(0.0, interval.low - held_s))
     ends = (estimate.value,) if interval is None else (interval.low, interval.high)
     holds = _HOLDS[limit.operator]
     within = [holds(end, limit.threshold) for end in ends]
@@ -227,15 +231,17 @@ def _decide(
         outcome, reason = Outcome.PASSED, Reason.WITHIN_LIMIT
     elif not any(within):
         outcome, reason = Outcome.FAILED, Reason.BEYOND_LIMIT
-    elif far := _far_beyond(limit, retested):
+    elif not held_s and (far := _far_beyond(limit, retested)):
         outcome, reason, interval = Outcome.FAILED, Reason.BEYOND_LIMIT, far
-    still = reason is Reason.STRADDLES_LIMIT and bool(retested)
+    cause = Cause.STILL_STRADDLES if retested else None
+    if held_s and not holds(estimate.value, limit.threshold):
+        cause = Cause.STRADDLES_LAUNCH
     return Verdict(
         key=record.key,
         metric=limit.metric,
         outcome=outcome,
         reason=reason,
-        cause=Cause.STILL_STRADDLES if still else None,
+        cause=cause if reason is Reason.STRADDLES_LIMIT else None,
         limit=limit,
         estimate=estimate,
         low=None if interval is None else interval.low,
@@ -250,6 +256,20 @@ def _decide(
             if limit.threshold != 0
         ),
     )
+
+
+def _held_launch_s(record: Record, estimate: Estimate) -> float:
+    """
+    Return how much of a time by events may be the host's launch [s], or 0.
+
+    The device has reached the first event before the call submits its work, so that its
+    own time is shorter by at most the time until the call returned.
+    """
+    is_held = any(note.code == HOLDS_LAUNCH for note in record.notes)
+    if not is_held or estimate.source != Source.EVENTS or estimate.unit != "s":
+        return 0.0
+    returned = (e.value for e in record.estimates if e.metric == "time.host")
+    return min(next(returned, 0.0), estimate.value)
 
 
 def _far_beyond(limit: Limit, retested: Sequence[Estimate]) -> _Interval | None:
@@ -459,7 +479,8 @@ def doubted(verdict: Verdict, records: Sequence[Record]) -> Verdict:
 
 def straddles(verdict: Verdict) -> bool:
     """Return True if the limit lies inside the interval, which more processes can narrow."""
-    return verdict.reason is Reason.STRADDLES_LIMIT
+    is_inside = verdict.reason is Reason.STRADDLES_LIMIT
+    return is_inside and verdict.cause is not Cause.STRADDLES_LAUNCH
 
 
 def lacking(measured: Measured) -> list[Verdict]:

@@ -171,10 +171,15 @@ def _of_files(verdict: Verdict, background: Background) -> OriginEvidence | None
 
 def _is_of_kernels(verdict: Verdict) -> bool:
     """Return True if the value depends on kernels alone, and the same kernels ran."""
-    value, evidence = verdict.estimate, verdict.evidence
-    if value is None or (evidence is not None and evidence.kernels is not None):
+    evidence = verdict.evidence
+    if evidence is not None and evidence.kernels is not None:
         return False
-    return family_of(value.metric, value.source) in _OF_DEVICE
+    return _family(verdict) in _OF_DEVICE
+
+
+def _family(verdict: Verdict) -> Family | None:
+    value = verdict.estimate
+    return None if value is None else family_of(value.metric, value.source)
 
 
 def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | None:
@@ -182,10 +187,15 @@ def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | No
     change = verdict.change
     moved = {} if verdict.baseline is None else verdict.baseline.moved
     facts = tuple(sorted(moved.keys() & SOFT_MACHINE_FACTS))
-    if change is None or change.exact:
-        # The machine changes no count.
+    family = _family(verdict)
+    if change is None:
+        return None
+    # The machine changes no count. An autotuner may choose other kernels.
+    by_tuner = verdict.reason is Reason.OTHER_KERNEL
+    if change.exact and family is Family.RESOURCE and not by_tuner:
         return OriginEvidence(origin=Origin.CODE, clue=Clue.EXACT)
-    if background.is_same_commit:
+    # A number that a test records may come from anywhere.
+    if background.is_same_commit and family is not Family.RECORDED:
         return OriginEvidence(origin=Origin.MACHINE, clue=Clue.SAME_COMMIT, names=facts)
     if not background.is_other_commit:
         return None

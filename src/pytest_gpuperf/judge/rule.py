@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from statistics import fmean
 from typing import TypeAlias
@@ -27,7 +27,7 @@ from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.metric import METRICS, Better, Family
+from pytest_gpuperf.model.metric import KERNEL_SET, METRICS, Better, Family
 from pytest_gpuperf.model.record import (
     COMPARED_SESSIONS,
     BoundClass,
@@ -167,7 +167,7 @@ def rule(
     """
     limit = case.limit or 0.0
     if ruling.change.exact:
-        outcome, reason = by_equality(ruling.worsening, limit)
+        outcome, reason = _by_count(case, ruling, limit)
     else:
         outcome, reason = _by_evidence(ruling, limit, policy)
         if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
@@ -379,6 +379,25 @@ def by_equality(worsening: float, limit: float) -> tuple[Outcome, Reason]:
     return Outcome.UNCHANGED, reason
 
 
+def _by_count(case: Case, ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:
+    """
+    Return the outcome and reason of an exact metric.
+
+    A set of kernels is judged by which kernels ran and how often. A set that any stored
+    session had is no change, because an autotuner may choose again.
+    """
+    if case.metric.name != KERNEL_SET:
+        return by_equality(ruling.worsening, limit)
+    confirmation = ruling.confirmation
+    made: Collection[str | None] = {case.choice}
+    if confirmation is not None and confirmation.run_values:
+        made = confirmation.made_choices
+    known = {stored.choice for stored in case.stored}
+    if None in made or None in known or not known.isdisjoint(made):
+        return Outcome.UNCHANGED, Reason.EQUAL
+    return Outcome.REGRESSED, Reason.OTHER_KERNEL
+
+
 def _by_evidence(
     ruling: Ruling, limit: float, policy: Policy
 ) -> tuple[Outcome, Reason]:
@@ -513,6 +532,8 @@ def kernel_verdict(
     picks another kernel.
     """
     if confirmation is None or not confirmation.run_values:
+        return None
+    if case.metric.name == KERNEL_SET:  # Other kernels are the change.
         return None
     choice, count = _usual(confirmation.made_choices)
     total = len(confirmation.run_values)
@@ -754,6 +775,8 @@ def may_change(
     """
     if case.limit is None or comparison is None or not suffices(case, policy):
         return False
+    if case.metric.name == KERNEL_SET:
+        return case.choice not in {stored.choice for stored in case.stored}
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]
     else:

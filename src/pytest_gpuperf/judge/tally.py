@@ -120,7 +120,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
     @property
     def judged_count(self) -> int:
         """Number of tests with a decided verdict, or with an assert of their own on a value."""
-        judged = sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
+        judged = len([v for v in self.verdicts.values() if v.outcome in JUDGED])
         own_count = self.asserted_count + self.own_failed_count
         return judged + self.xfailed_count + own_count
 
@@ -136,7 +136,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
     def of(self, outcome: Outcome) -> tuple[Verdict, ...]:
         """Return the verdicts with an outcome, by test."""
-        return tuple(v for v in self.verdicts.values() if v.outcome is outcome)
+        return tuple([v for v in self.verdicts.values() if v.outcome is outcome])
 
 
 def tally(run: Run) -> Tally:
@@ -237,6 +237,8 @@ def speaking(verdicts: Sequence[Verdict]) -> Verdict:
     Args:
         verdicts: One or more verdicts of a test.
     """
+    if len(verdicts) == 1:  # Nearly always, and called several times for each row.
+        return verdicts[0]
     first = worst(verdicts)
     if first.outcome not in _OPEN:
         return first
@@ -251,10 +253,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     Args:
         verdicts: One or more verdicts.
     """
-    first, *rest = verdicts
-    if not rest:  # Nearly always, and called several times for each row.
-        return first
-    return min((first, *rest), key=lambda verdict: PRECEDENCE.index(verdict.outcome))
+    return min(verdicts, key=lambda verdict: PRECEDENCE.index(verdict.outcome))
 
 
 def is_fatal(verdict: Verdict, config: Config) -> bool:

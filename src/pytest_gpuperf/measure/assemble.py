@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +22,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -277,7 +279,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             unmeasured=unmeasured,
             kernels=kernels,
             device=self.device,
-            facts={f.value: family_facts(f, facts) for f in sorted(families)},
+            facts=_facts_by_family(frozenset(families), tuple(facts.items())),
             soft_facts=self.soft_facts,
             work=work,
             bound_class=bound_class,
@@ -287,6 +289,15 @@ class Maker(Frozen, frozen=True, kw_only=True):
             void=timing.void if timing is not None else None,
             notes=notes,
         )
+
+
+# A process has few kinds of records, and the records of a kind share one mapping.
+@functools.lru_cache(maxsize=256)
+def _facts_by_family(
+    families: frozenset[Family], facts: tuple[tuple[str, str], ...]
+) -> Mapping[str, Mapping[str, str]]:
+    known = dict(facts)
+    return {f.value: family_facts(f, known) for f in sorted(families)}
 
 
 def _facts_of(timing: Timing) -> dict[str, str]:

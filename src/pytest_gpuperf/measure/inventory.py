@@ -89,7 +89,8 @@ class Build:
         demangle = native_demangler()
         every: list[ListedKernel] = []
         for path in _files(paths):
-            cubins = each_cubin(path, runner=runner, target=target, unread=self.unread)
+            unread: list[str] = []
+            cubins = each_cubin(path, runner=runner, target=target, unread=unread)
             for cubin in cubins:
                 listed = listed_kernels(cubin, demangle=demangle)
                 if block is not None:
@@ -100,6 +101,7 @@ class Build:
                 every += listed
                 if keeps_code:
                     self._code.append((cubin, listed))
+            self.unread += (f"{path.name}: {sentence}" for sentence in unread)
         self.kernels: Sequence[ListedKernel] = numbered(every)
 
     def with_instructions(

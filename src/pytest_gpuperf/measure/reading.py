@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_gpuperf.collect.base import calls_the_test
 from pytest_gpuperf.collect.devices import target_capability, target_limits
 from pytest_gpuperf.compute.derive import kernel_occupancy
-from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+from pytest_gpuperf.errors import CollectError, CollectorUnavailableError, GpuPerfError
 from pytest_gpuperf.model.activity import (
     LOOP,
     FailedKernel,
@@ -25,12 +25,14 @@ from pytest_gpuperf.model.activity import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.identity import CodeIdentity
 from pytest_gpuperf.model.metric import is_compiled
 from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
+    from pytest_gpuperf.collect.binary.read import Cubin
     from pytest_gpuperf.collect.ncu.launches import PlacedLaunch, ReadReport
     from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
     from pytest_gpuperf.collect.runner import Runner
@@ -63,6 +65,8 @@ _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved"
 _MOST_REPORTS = 16
 # Values in one report, 32 MB. Of a larger report only the requested counters are read.
 _MOST_VALUES = 1_000_000
+# Of the cubins whose code is compared. nvdisasm takes seconds for more.
+_MOST_CODE_BYTES = 1 << 20
 
 
 class _Kept(NamedTuple):
@@ -130,6 +134,24 @@ def _status(path: str) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def _code_digest(cubins: Sequence[Cubin], *, runner: Runner) -> str | None:
+    """Return the digest of the code of all kernels, or None if it cannot be known."""
+    from pytest_gpuperf.collect.binary.identity import code_identities
+
+    if sum(len(cubin.content) for cubin in cubins) > _MOST_CODE_BYTES:
+        return None
+    try:
+        found = [
+            identity
+            for cubin in cubins
+            for identity in code_identities(cubin.content, runner=runner).values()
+        ]
+    except GpuPerfError:
+        # Another tool has read the resources. They are what the test asks for.
+        return None
+    return str(CodeIdentity.of_kernels(found)) if found else None
+
+
 class FileReader:
     """
     Reads files and numbers for one process of a run.
@@ -170,6 +192,7 @@ class FileReader:
         kernels = [kernel for cubin in cubins for kernel in cubin.kernels]
         log_gaps = [gap for cubin in cubins for gap in cubin.log_gaps]
         mixes = functools.cache(lambda: read_mixes(cubins, runner=self._runner))
+        digest = functools.cache(lambda: _code_digest(cubins, runner=self._runner))
         in_code = [metric for metric in plan.judged if is_in_code(metric)]
         maker = self._machine.maker()
         if log_gaps:
@@ -181,7 +204,8 @@ class FileReader:
         def with_one_more(metric: str | None = None) -> Record:
             if metric is not None and is_in_code(metric) and metric not in in_code:
                 in_code.append(metric)
-            return replace(binary_record(maker, key, kernels, code()), notes=notes)
+            record = binary_record(maker, key, kernels, code())
+            return replace(record, notes=notes, code_digest=digest())
 
         def advise(failed: Sequence[FailedComparison]) -> list[FailedKernel]:
             return failed_kernels(kernels, code(), failed)
@@ -647,7 +671,10 @@ def _gap_of_resource(metric: str, kernel: KernelResources) -> Gap:
     code = GapCode.NOT_STATED
     name = kernel.demangled or kernel.name
     if metric == "stack_bytes":
-        reason = f"the compiler knows no bound for {name}, which recurses or calls"
+        reason = (
+            f"the stack of {name} has no bound: it calls itself, or functions through "
+            "pointers"
+        )
         remedy = "limit the other kernels by their names"
     elif metric == _SPILLS:
         reason = "a binary does not say what was spilled"

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -483,11 +484,27 @@ class TimingMeasurer:
         strict = self._site.config.strict
         record = with_observations(record, observations, facts=facts, strict=strict)
         record = self._site.keep_trace(record, observations.trace)
+        record = self._with_code(record)
         void = record.void or self._machine.misplaced()
         if users is None:
             return replace(record, void=void)
         notes = (*record.notes, *users.notes)
         return replace(record, void=void or users.void, notes=notes)
+
+    def _with_code(self, record: Record) -> Record:
+        """Add the digest of the machine code, if that of all kernels is at hand."""
+        activity = record.activity
+        # Most programs load no compiler.
+        if activity is None or "triton" not in sys.modules:
+            return record
+        if activity.choice is None or len(activity.kernels) < activity.kernels_count:
+            return record
+        from pytest_gpuperf.collect.binary.compiled import launched_identity
+
+        shapes = [use.shape for use in activity.kernels]
+        identity = launched_identity(shapes, runner=self._site.runner)
+        digest = None if identity is None else str(identity)
+        return replace(record, code_digest=digest)
 
     def _with_counters(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -40,17 +40,23 @@ def replace(record: _S, /, **changes: object) -> _S:
     return msgspec.structs.replace(record, **changes)
 
 
-def with_checked(record: _S, /, **changes: object) -> _S:
+def with_checked(records: Iterable[_S], /, **columns: Iterable[object]) -> list[_S]:
     """
-    Return a copy of a record with fields that the caller has checked.
+    Return copies of records with fields that the caller has checked.
 
-    `replace` runs the checks of the class again, which takes most of its time. A run
+    `replace` runs the checks of the class again, which takes most of its time, and a run
     converts every stored value of every test.
+
+    Args:
+        records: The records.
+
+        columns: By field, the value of each record.
     """
-    copied: _S = record.__copy__()  # type: ignore[attr-defined] # not in msgspec's stubs
-    for name, value in changes.items():
-        msgspec.structs.force_setattr(copied, name, value)
-    return copied
+    copies: list[_S] = [record.__copy__() for record in records]  # type: ignore[attr-defined] # not in msgspec's stubs
+    for name, values in columns.items():
+        for copied, value in zip(copies, values, strict=True):
+            msgspec.structs.force_setattr(copied, name, value)
+    return copies
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type

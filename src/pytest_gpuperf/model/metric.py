@@ -255,6 +255,8 @@ _AMOUNT: _Traits = {**_COUNTER, "combine": Combine.SUM}
 # Only ncu adds up the values of source lines.
 _BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": (Source.NCU,)}
 
+# Judged by which kernels ran and how often, not by its value.
+KERNEL_SET = "launches.kernels"
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
 _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("time", "s", _LOWER, "device span of a call", _TIME),
@@ -280,6 +282,7 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("compile.graph_breaks", "count", _LOWER, "graph breaks", _GRAPHS),
     ("launches.count", "count", _LOWER, "kernels executed", _LAUNCHES),
     ("launches.host_count", "count", _LOWER, "API launches", _ACTIVITY),
+    (KERNEL_SET, "count", _NEITHER, "different kernels, judged as a set", _ACTIVITY),
     ("launches.latency", "s", _LOWER, "launch to start", _LATENCY),
     ("synchronizations.count", "count", _LOWER, "device syncs", _ACTIVITY),
     ("allocations.count", "count", _LOWER, "driver allocations", _ALLOCATED),

@@ -110,6 +110,8 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
         )
 
 
+# The note on a time by events that is mostly the host's launch.
+HOLDS_LAUNCH = "holds-launch"
 # Doubts that a call did the work that its test means. With `--gpuperf-strict` a limit is
 # not kept by such a value, unless the marker accepts the doubt.
 WORK_DOUBTS = frozenset(

@@ -109,6 +109,8 @@ class Cause(str, Enum):
     SHARED_MOVE = "shared-move"  # Most tests of its class moved alike.
     SHORT_LOOP = "short-loop"  # A loop with few steps.
     STILL_STRADDLES = "still-straddles"  # Also in fresh processes.
+    # Only with the part of a time by events that may be the host's launch.
+    STRADDLES_LAUNCH = "straddles-launch"
     STOPPED = "stopped"  # A comparison, by Ctrl-C or an error.
 
 

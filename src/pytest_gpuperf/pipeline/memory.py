@@ -135,7 +135,8 @@ class Memory:
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
         """Return the stored sessions of a measurement, oldest first, under the current key."""
         folder = slug_of(record)
-        self.read([folder])
+        if folder not in self._loaded:  # Asked three times for each test.
+            self.read([folder])
         stored = self._loaded.get(folder, {})
         key = self._stored_key(record.key)
         if key == record.key:
@@ -187,9 +188,14 @@ class Memory:
             for key, records in self._loaded[folder].items():
                 if key.test_id == REFERENCES:
                     continue
-                if any(r.has_node_id for r in records) and key.test_id not in ids:
+                by_id = key.test_id not in ids
+                by_key = key.test_id not in keys
+                if not (by_id or by_key):
+                    continue  # Nearly all tests.
+                named = [record.has_node_id for record in records]
+                if any(named) and by_id:
                     absent[self._config.checkout.key_of(key.test_id)] = None
-                if not all(r.has_node_id for r in records):
+                if not all(named):
                     absent[key.test_id] = None
         return tuple(key for key in absent if key not in keys)
 

@@ -581,12 +581,12 @@ class Suite:
 
     def header(self) -> Header:
         """Return the header of the run."""
-        values = (e for record in self.records() for e in record.estimates)
         # CUPTI also records device activity, so counters alone do not show which
         # collectors were used for that.
         used = {
             e.source
-            for e in values
+            for record in self.records()
+            for e in record.estimates
             if e.source != Source.CUPTI
             or family_of(e.metric, e.source) is not Family.COUNTER
         }

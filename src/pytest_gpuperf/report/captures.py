@@ -601,7 +601,14 @@ def difference_remarks(
     tolerance = display.whole_percent(TOLERANCE)
     yield f"the same: {same}, counts exactly and others within {tolerance}"
     sides = {d.kernel: d.sides for d in compared}
-    short = told_apart(sides)
+    old_names = {d.was_kernel: d.kernel for d in compared if d.was_kernel is not None}
+    short = told_apart([*sides, *old_names])
+    for old, new in old_names.items():
+        was_name, now_name = (
+            _spelled(kernel_name(short[name], KERNEL_WIDTH), form)
+            for name in (old, new)
+        )
+        yield f"other names: {was_name} -> {now_name}, each the only kernel of its report"
     both = [
         (_spelled(kernel_name(short[name], KERNEL_WIDTH), form), was, now)
         for name, (was, now) in sides.items()

@@ -327,6 +327,8 @@ def evidence(verdict: Verdict) -> str:
     elif estimate is not None:
         text = display.value(estimate.value, estimate.unit)
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
+    # Other kernels may be equally many.
+    tells = tells and verdict.reason is not Reason.OTHER_KERNEL
     if verdict.outcome not in _UNDECIDED and text and tells:
         return text
     reason = _reason(verdict)

@@ -30,6 +30,7 @@ SCHEMAS = {
     "inventory": "pytest-gpuperf/inventory-list/1",
     "inventory --baseline": "pytest-gpuperf/code-comparison/1",
     "bisect": "pytest-gpuperf/bisection/1",
+    "history": "pytest-gpuperf/history/1",
     "baseline list": "pytest-gpuperf/baseline-list/1",
     "baseline show": "pytest-gpuperf/baseline-show/1",
     "baseline drop": "pytest-gpuperf/baseline-drop/1",

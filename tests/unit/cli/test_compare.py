@@ -108,10 +108,14 @@ def test_kernels_are_paired_by_name_or_being_alone(
     two = capture(tmp_path, "two.ncu-rep", "copy3", "copy4")
 
     assert compared(capfdbinary, was, renamed)[1]["registers"] == "same"
+    assert cli.main(["compare", was, renamed]) == 0
+    text = capfdbinary.readouterr().out.decode()
+    assert "other names: copy() -> copy2(), each the only kernel of its report" in text
     assert cli.main(["compare", was, two]) == 0
     text = capfdbinary.readouterr().out.decode()
     verdicts = [line.split()[-1] for line in text.splitlines() if "launches" in line]
     assert verdicts == ["new", "new", "gone"]
+    assert "other names" not in text
     assert cli.main(["compare", was, two, "--strict"]) == 3
 
 
@@ -200,6 +204,7 @@ def test_other_numbers_of_launches_are_compared_per_launch(
     rows_of = {d["metric"]: d for d in content["differences"]}
     assert rows_of["time"] == {
         "kernel": "copy()",
+        "was_kernel": None,
         "metric": "time",
         "unit": "s",
         "was": pytest.approx(1e-3),

@@ -17,6 +17,7 @@ import pytest
 from fakes.binaries import elf
 from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.binary.containers import fatbin_of, fatbin_parts
+from pytest_gpuperf.collect.binary.cubin import without_stack_bound
 from pytest_gpuperf.collect.binary.read import Contents, read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
@@ -337,6 +338,42 @@ def test_an_unbounded_stack_is_none() -> None:
     assert kernel.name == "_Z9recursivePfi"
     assert kernel.stack_bytes is None
     assert kernel.registers_count == 24
+
+
+@with_tool
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])
+def test_the_calls_of_a_kernel_tell_whether_its_stack_is_bounded(target: str) -> None:
+    """The compiler states 0 of a recursive kernel, or what its other functions take."""
+    kernels = read_binary(GOLD / f"stack_{target}.cubin", runner=ProcessRunner())
+
+    assert {kernel.name: kernel.stack_bytes for kernel in kernels} == {
+        **dict.fromkeys(("recursion", "mutual", "pointer", "both")),
+        "called": 0,
+        "dividing": 0,
+        "plain": 0,
+        "chain": 128,
+    }
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_120"])
+def test_a_damaged_cubin_has_no_known_call(target: str) -> None:
+    """Wherever it is cut: at most a kernel that the whole file has, and no error."""
+    content = (GOLD / f"stack_{target}.cubin").read_bytes()
+    names = ["recursion", "mutual", "pointer", "both", "called", "dividing", "chain"]
+    whole = without_stack_bound(content, names, target)
+
+    assert whole == {"recursion", "mutual", "pointer", "both"}
+    for cut in range(0, len(content), 997):
+        assert without_stack_bound(content[:cut], names, target) <= whole
+
+
+def test_calls_before_volta_are_not_read() -> None:
+    """Each kernel with functions of its own may be recursive; a division is none."""
+    content = (GOLD / "stack_sm_80.cubin").read_bytes()
+
+    assert without_stack_bound(content, ["dividing", "plain", "called"], "sm_61") == {
+        "called"
+    }
 
 
 @with_tool

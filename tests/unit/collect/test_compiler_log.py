@@ -17,7 +17,7 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     read_ptxas_log,
     unlike_code,
 )
-from pytest_gpuperf.collect.binary.read import code_parts
+from pytest_gpuperf.collect.binary.cubin import code_parts
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import replace

@@ -1060,6 +1060,43 @@ def test_each_chip_has_its_first_tools(
         assert f"{ncu[0]}.{ncu[1]} is the first" in found["ncu-version"].cause
 
 
+@pytest.mark.parametrize(
+    ("capability", "version", "status"),
+    [
+        ((10, 0), "2026.2.0.0", DISTORTS),
+        ((10, 0), "2026.1.0.0", OK),
+        ((10, 0), "2025.2.1.0", OK),
+        ((9, 0), "2026.2.0.0", OK),
+    ],
+)
+def test_a_pair_whose_counters_had_no_value_is_told(
+    capability: tuple[int, int], version: str, status: Status, box: Box
+) -> None:
+    """ncu 2026.2 on a B200: each of the two works with others."""
+    older(box, *capability)
+    box.ncu = finished(stdout=f"Version {version} (build 1)\n".encode())
+    found = box.look()["ncu-version"]
+
+    assert found.status is status
+    if status is DISTORTS:
+        assert "NaN" in found.cause
+        assert "2025.2.1" in (found.remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("cuda_version", "extra"), [(12080, "cupti-cu12"), (13000, "cupti")]
+)
+def test_the_binding_to_install_is_that_of_the_driver(
+    cuda_version: int, extra: str, box: Box
+) -> None:
+    """cupti-python 13 refuses a driver of CUDA 12."""
+    box.packages.pop("cupti-python")
+    box.cuda_version = cuda_version
+    found = box.look()["cupti-python"]
+
+    assert found.remedy == f'pip install "pytest-gpuperf[{extra}]"'
+
+
 def test_a_gpu_that_does_not_answer_is_told(box: Box) -> None:
     """The others are asked all the same."""
     box.nvml_errors["nvmlDeviceGetHandleByIndex"] = pynvml.NVML_ERROR_GPU_IS_LOST

@@ -181,7 +181,7 @@ def test_a_single_call_too_short_for_events_says_so(rig: Rig) -> None:
     timing = rig.host.measure(TimedCall(fn=rig.body(3 * US)), stop=StopAt())
 
     assert timing.source == "events"
-    assert [note.code for note in timing.notes] == ["short-call"]
+    assert [note.code for note in timing.notes] == ["short-call", "holds-launch"]
 
 
 def test_the_stop_rule_sees_the_best_source(rig: Rig) -> None:
@@ -538,6 +538,46 @@ def test_a_stream_that_only_some_calls_use(
     assert timing.source == source
 
 
+@pytest.mark.parametrize(
+    ("host_us", "device_us", "held"),
+    [
+        (10, 5, "up to 10 us of 15 us"),
+        (10, 80, "up to 10 us of 90 us"),
+        (2, 50, None),
+        (30, 100, None),
+    ],
+)
+def test_a_short_time_says_how_much_launch_it_holds(
+    rig: Rig, host_us: int, device_us: int, held: str | None
+) -> None:
+    """Below 100 us, and if it is more than a tenth of the time."""
+
+    def fn() -> None:
+        rig.clock.advance(host_us * US)
+        rig.driver.launch(device_us * US)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+    texts = [note.text for note in timing.notes if note.code == "holds-launch"]
+
+    assert timing.source == "events"
+    assert [text.partition(" may")[0] for text in texts] == ([held] if held else [])
+
+
+def test_a_batch_that_keeps_the_device_busy_holds_one_launch(rig: Rig) -> None:
+    """All but the first call are launched while the device works."""
+
+    def fn() -> None:
+        rig.clock.advance(1 * US)
+        rig.driver.launch(4 * US)
+
+    request = TimedCall(fn=fn, cache="warm")
+    timing = rig.host.measure(request, stop=StopAt())
+
+    assert timing.source == "events"
+    assert timing.iterations_count > 1
+    assert "holds-launch" not in {note.code for note in timing.notes}
+
+
 def test_each_context_has_events_of_its_own(rig: Rig) -> None:
     """An event cannot be recorded in another context than its own."""
     rig.host.measure(TimedCall(fn=rig.body(50 * US)), stop=StopAt())
@@ -588,6 +628,36 @@ def test_a_sample_at_a_low_clock_is_discarded() -> None:
     (note,) = timing.notes
     assert note.code == "slow-clock"
     assert note.text.startswith("3 samples were left out: the SM clock was below 75%")
+
+
+@pytest.mark.parametrize(
+    ("pause_ms", "asleep_hz", "known"),
+    [(100, 0.3e9, False), (100, 1.98e9, True), (1, 0.3e9, True)],
+)
+def test_a_clock_that_a_pause_lowered_is_not_the_samples(
+    pause_ms: int, asleep_hz: float, *, known: bool
+) -> None:
+    """A GeForce raises it during the sample; an H200 keeps it for seconds."""
+    rig = Rig(lambda: clock_hz)
+    clock_hz = 1.98e9
+    run = rig.body(100 * US)
+
+    def pause() -> tuple[tuple[()], dict[str, object]]:
+        nonlocal clock_hz
+        rig.clock.advance(pause_ms * 1_000 * US)
+        clock_hz = asleep_hz
+        return (), {}
+
+    def fn() -> None:
+        nonlocal clock_hz
+        run()
+        clock_hz = 1.98e9
+
+    timing = rig.host.measure(TimedCall(fn=fn, setup=pause), stop=StopAt())
+
+    assert timing.samples == pytest.approx([102e-6] * 10)
+    assert timing.discarded_count == 0
+    assert (timing.sm_clock_hz == 1.98e9) is known
 
 
 def test_a_low_clock_takes_both_sides_of_a_pair() -> None:

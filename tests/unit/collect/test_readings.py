@@ -180,7 +180,7 @@ def test_a_refused_set_is_the_next_sources(clock: FakeClock) -> None:
     timing = measured(clock, best, FakeTimer("events", 90e-6))
 
     assert (timing.source, tuple(timing.other_samples)) == ("events", ("host",))
-    assert [note.code for note in timing.notes] == ["dropped-records"]
+    assert [note.code for note in timing.notes] == ["dropped-records", "holds-launch"]
 
 
 def test_timers_nest(clock: FakeClock) -> None:

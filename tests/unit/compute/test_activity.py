@@ -319,6 +319,7 @@ class TestEstimates:
                 "time.idle_fraction": 0.375,
                 "launches.count": 2,
                 "launches.host_count": 1,
+                "launches.kernels": 1,
                 "launches.latency": 4e-6,
                 "synchronizations.count": 3,
                 "allocations.count": 2,
@@ -336,7 +337,8 @@ class TestEstimates:
         """No kernel is a fact; its time is not."""
         assert self.values(trace())["launches.count"] == 0
         assert set(self.reasons(trace())) == {
-            *("time.busy", "time.idle_fraction", "launches.latency")
+            *("time.busy", "time.idle_fraction", "launches.latency"),
+            "launches.kernels",
         }
 
     @pytest.mark.parametrize(
@@ -399,6 +401,13 @@ class TestEstimates:
             "launches.latency": (
                 "no call launched a kernel",
                 "measure a call that launches a kernel",
+            ),
+            "launches.kernels": (
+                (
+                    "which kernels ran is not known: none did, or a graph is one record, or"
+                    " records were lost"
+                ),
+                "measure a call that launches its kernels in this process",
             ),
             **dict.fromkeys(
                 ("compile.count", "compile.time"),

@@ -20,6 +20,7 @@ from pytest_gpuperf.compute.change import (
     is_exact,
     usual_spreads,
 )
+from pytest_gpuperf.compute.drift import about_trend
 from pytest_gpuperf.compute.spread import usual_spread
 from pytest_gpuperf.model.change import Change, Comparison, Sureness, TimeBase
 from pytest_gpuperf.model.metric import Better
@@ -98,6 +99,16 @@ def suite_of(count: int, sessions: int) -> list[Comparison]:
         )
         for _ in range(count)
     ]
+
+
+def test_usual_spread_of_many_sessions_is_about_their_trends() -> None:
+    """The variance about a line through ten sessions has eight degrees of freedom."""
+    suite = suite_of(4, sessions=10)
+    logs = [[math.log(s.run_values[0]) for s in each.stored] for each in suite]
+    usual = usual_spread([(about_trend(of) / 8, 8) for of in logs], TimeBase.HOST)
+
+    for one in found(*suite):
+        assert one.session_spread == pytest.approx(usual.deviation, rel=1e-9)
 
 
 @pytest.mark.parametrize("count", [4, 40])

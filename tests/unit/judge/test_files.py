@@ -259,9 +259,10 @@ def test_a_kernel_alone_in_its_capture_needs_no_name() -> None:
     """A variant under another name is compared all the same."""
     was, now = (side({name: kernel(0, registers=32)}) for name in ("old", "new"))
 
-    assert {(d.kernel, d.direction) for d in differences(was, now)} == {
-        ("new", Direction.SAME)
+    assert {(d.was_kernel, d.kernel, d.direction) for d in differences(was, now)} == {
+        ("old", "new", Direction.SAME)
     }
+    assert {d.was_kernel for d in differences(was, was)} == {None}
 
 
 def test_of_a_kernel_in_one_capture_only_its_launches_are_listed() -> None:

@@ -14,10 +14,10 @@ from pytest_gpuperf.compute.spread import Z_95, Spread, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.judge.limit import judge_limit, straddles
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, Void, VoidCode
+from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
@@ -36,6 +36,66 @@ def judged(text: str, *estimates: Estimate, **fields: object) -> Verdict:
     """The verdict of a limit on a record of some estimates."""
     known = {e.metric for e in estimates}
     return judge_limit(parse_limit(text, names=known), record(*estimates, **fields))
+
+
+def by_events(value: float, text: str, *, note: bool = True) -> Verdict:
+    """The verdict on a time by events that holds up to 10 us of the launch."""
+    held = Note(code="holds-launch", text="up to 10 us are the host's launch")
+    return judged(
+        text,
+        estimate(value, source="events"),
+        estimate(10 * US, "time.host", source="host"),
+        notes=(held,) if note else (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value_us", "limit_us", "note", "outcome", "cause"),
+    [
+        (15, 20, True, Outcome.PASSED, None),
+        (15, 8, True, Outcome.INCONCLUSIVE, Cause.STRADDLES_LAUNCH),
+        (15, 8, False, Outcome.FAILED, None),
+        (15, 4, True, Outcome.FAILED, None),
+        (9, 1, True, Outcome.INCONCLUSIVE, Cause.STRADDLES_LAUNCH),
+        (15, 15.1, True, Outcome.INCONCLUSIVE, None),
+    ],
+)
+def test_the_launch_that_a_time_may_hold_is_in_the_interval(
+    value_us: float,
+    limit_us: float,
+    outcome: Outcome,
+    cause: Cause | None,
+    *,
+    note: bool,
+) -> None:
+    """A limit fails by the device's time alone; fresh processes would hold it as well."""
+    verdict = by_events(value_us * US, f"time <= {limit_us} us", note=note)
+
+    assert (verdict.outcome, verdict.cause) == (outcome, cause)
+    assert verdict.low is not None
+    assert verdict.low >= 0
+    assert straddles(verdict) is (outcome is Outcome.INCONCLUSIVE and cause is None)
+
+
+def test_five_processes_do_not_decide_what_the_launch_may_be() -> None:
+    """All of them hold it, however far they are beyond the limit."""
+    held = Note(code="holds-launch", text="up to 10 us are the host's launch")
+    again = [record(estimate(15 * US, source="events"), notes=(held,))] * 5
+    known = {"time", "time.host"}
+    verdict = judge_limit(
+        parse_limit("time <= 8 us", names=known),
+        record(
+            estimate(15 * US, source="events"),
+            estimate(10 * US, "time.host", source="host"),
+            notes=(held,),
+        ),
+        retest=retest(again),
+    )
+
+    assert (verdict.outcome, verdict.cause) == (
+        Outcome.INCONCLUSIVE,
+        Cause.STRADDLES_LAUNCH,
+    )
 
 
 def retest(records: Iterable[Record]) -> Retest:

@@ -150,8 +150,21 @@ def test_a_driver_and_a_commit_are_told_apart_by_the_controls() -> None:
 def test_a_count_is_of_the_code() -> None:
     """No machine changes an exact number, whatever is known of commits."""
     exact = replace(CHANGE, exact=True)
+    registers = Estimate(metric="registers", value=32.0, unit="count", source="binary")
+    counted = verdict({}, exact, estimate=registers)
 
-    assert found(verdict({}, exact), Background()) == (Origin.CODE, Clue.EXACT)
+    assert found(counted, Background()) == (Origin.CODE, Clue.EXACT)
+    assert found(counted, SAME_COMMIT) == (Origin.CODE, Clue.EXACT)
+
+
+def test_a_recorded_number_may_come_from_anywhere() -> None:
+    """With equal files, it may be of data, and so no cause is named."""
+    exact = replace(CHANGE, exact=True)
+    recorded = Estimate(metric="loss", value=1.3, unit="1", source="user")
+    own = verdict({}, exact, estimate=recorded)
+
+    assert found(own, SAME_COMMIT) is None
+    assert found(own) == (Origin.CODE, Clue.OTHER_COMMIT)
 
 
 def test_side_by_side_the_code_is_left() -> None:

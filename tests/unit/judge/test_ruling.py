@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.judge.case import Confirmation, Policy
-from pytest_gpuperf.judge.rule import Ruling, rule, verdict_of
+from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.rule import (
+    Ruling,
+    comparison_of,
+    may_change,
+    rule,
+    verdict_of,
+)
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
@@ -17,7 +25,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from unit.judge.building import HOT, KEY, case, confirmation, estimate
+from unit.judge.building import HOT, KEY, case, confirmation, estimate, stored
 
 POLICY = Policy(alpha=0.01, suspect_p=0.05)
 MOVED = {"driver": ("580.1", "580.2")}
@@ -178,3 +186,59 @@ def test_confirming_processes_are_told_by_their_effect() -> None:
     """Against the reference; none against a reference of 0."""
     assert ruled(0.2, confirmed=CONFIRMED).confirmations == pytest.approx([0.2, 0.3])
     assert ruled(0.2, confirmed=CONFIRMED, reference=0.0).confirmations == ()
+
+
+def kernels(
+    now: str | None, *then: str | None, count: float = 4.0, **fields: Any
+) -> tuple[Outcome, Reason]:
+    """The verdict on the kernels of a call, by the choices of the sessions."""
+    sessions = [
+        replace(each, choice=choice)
+        for each, choice in zip(stored([4.0] * len(then)), then, strict=True)
+    ]
+    given = case(
+        count, [], "launches.kernels", limit=0.0, choice=now, stored=tuple(sessions)
+    )
+    (found,) = settle([given], **fields)
+    return found.outcome, found.reason
+
+
+@pytest.mark.parametrize("count", [3.0, 4.0, 5.0])
+def test_other_kernels_are_a_change_either_way(count: float) -> None:
+    """Equally many, fewer or more: the set and its counts decide, not their number."""
+    changed = (Outcome.REGRESSED, Reason.OTHER_KERNEL)
+
+    assert kernels("B", "A", "A", count=count) == changed
+    assert kernels("A", "A", "A") == (Outcome.UNCHANGED, Reason.EQUAL)
+
+
+def test_a_set_that_a_session_had_is_no_change() -> None:
+    """An autotuner may choose what it chose before, in the suite or in fresh processes."""
+    same = (Outcome.UNCHANGED, Reason.EQUAL)
+    again = confirmation(4.0, 4.0, choices=("B", "A"))
+    others = confirmation(4.0, 4.0, choices=("B", "B"))
+
+    assert kernels("A", "A", "B") == same
+    name = (KEY, "launches.kernels")
+    assert kernels("B", "A", "A", confirmations={name: again}) == same
+    assert kernels("B", "A", "A", confirmations={name: others}) == (
+        Outcome.REGRESSED,
+        Reason.OTHER_KERNEL,
+    )
+
+
+@pytest.mark.parametrize(("now", "may"), [("A", False), ("B", True)])
+def test_a_test_with_other_kernels_waits_for_the_end(now: str, *, may: bool) -> None:
+    """Its outcome must not be reported before, although the number is the same."""
+    given = case(
+        4.0, [4.0], "launches.kernels", limit=0.0, choice=now, stored=stored([4.0])
+    )
+    assert may_change(given, comparison_of(given, Policy())) is may
+
+
+def test_an_unfinished_run_finds_no_other_kernels() -> None:
+    """A run that ended early has no regressions."""
+    assert kernels("B", "A", "A", complete=False) == (
+        Outcome.INCONCLUSIVE,
+        Reason.INCOMPLETE_RUN,
+    )

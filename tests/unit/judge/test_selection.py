@@ -11,7 +11,7 @@ from pytest_gpuperf.judge.selection import not_given, select
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Kind
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from unit.judge.building import estimate, record
 
 
@@ -106,6 +106,25 @@ def test_a_kernel_that_is_not_there_is_told_with_those_that_are() -> None:
         reason="registers is not known by kernel here",
         remedy="write the limit without a kernel: registers",
     )
+
+
+def test_a_kernel_without_a_value_is_never_passed_over() -> None:
+    """Nor is it a kernel that does not exist: it may break the limit."""
+    kernels = tuple(resources(name, name) for name in ("flat", "recursive"))
+    why = Gap(code=GapCode.NOT_STATED, reason="it calls itself", remedy="limit others")
+    fields = {
+        "kernels": kernels,
+        "unmeasured": (Unmeasured.of_metric("stack_bytes", why),),
+    }
+    flat = estimate(0.0, "stack_bytes", kernel="flat", source="binary")
+
+    for pattern in ("recursive", "*", "rec*"):
+        gap = gap_of(f'stack_bytes["{pattern}"] == 0', flat, **fields)
+        assert gap.code is GapCode.NOT_STATED
+        assert gap.reason == "stack_bytes of recursive is not known; it calls itself"
+    assert value_of('stack_bytes["flat"] == 0', flat, **fields) == 0
+    other = gap_of('stack_bytes["other"] == 0', flat, **fields)
+    assert other.code is GapCode.NO_SUCH_KERNEL
 
 
 def test_a_kernel_is_found_by_its_own_readable_name_alone() -> None:

@@ -43,7 +43,7 @@ def test_what_is_of_another_type_is_no_number(value: object) -> None:
 def test_a_copy_with_checked_fields_leaves_the_record_as_it_is() -> None:
     """Both are whole records: only the named fields differ."""
     value = SessionValue(metric="time", unit="s", source="host", run_values=(1.0,))
-    copied = with_checked(value, run_values=(2.0,), half_widths=(0.1,))
+    (copied,) = with_checked([value], run_values=[(2.0,)], half_widths=[(0.1,)])
     assert value.run_values == (1.0,)
     assert copied == SessionValue(
         metric="time", unit="s", source="host", run_values=(2.0,), half_widths=(0.1,)

@@ -216,6 +216,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
+        verdict(Reason.STRADDLES_LIMIT, Cause.STRADDLES_LAUNCH),
+        (),
+        'time it by cupti, or several calls at once (cache="warm"), or move the limit',
+        "",
+    ),
+    (
         verdict(Reason.STRADDLES_LIMIT, Cause.NOTHING_USABLE, lacking=(GAP,)),
         ("time was not measured again: another program holds it",),
         "wait",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from pytest_gpuperf.collect.binary.amd import (
     has_code_objects,
 )
 from pytest_gpuperf.collect.binary.compiler_log import (
-    CodeParts,
     CompilerLog,
     facts_of,
     log_name,
@@ -26,6 +25,12 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     read_ptxas_log,
 )
 from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped
+from pytest_gpuperf.collect.binary.cubin import (
+    code_parts,
+    is_relocatable,
+    is_whole,
+    without_stack_bound,
+)
 from pytest_gpuperf.collect.binary.extraction import (
     Fault,
     extract_by_part,
@@ -33,11 +38,7 @@ from pytest_gpuperf.collect.binary.extraction import (
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import (
-    HEADER,
     MACHINE_CUDA,
-    NO_BYTES,
-    SECTION,
-    read_module,
 )
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
@@ -66,9 +67,6 @@ from pytest_gpuperf.model.gap import Gap
 _ELF_MAGIC = b"\x7fELF"
 _CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_INTEL = 205  # EM_INTELGT
-_TYPE_RELOCATABLE = 1
-# Functions that ptxas itself adds, as a division. They have no lines in its log.
-_COMPILERS_OWN = ("$__internal_", "__cuda_sm")
 
 
 def _file_kind(head: bytes) -> str:
@@ -84,50 +82,6 @@ def _file_kind(head: bytes) -> str:
         return "amd"
     is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_INTEL
     return "container" if is_read else "other"
-
-
-def _is_whole(content: bytes) -> bool:
-    """Return True if the file has the length stated in the header."""
-    if len(content) < HEADER.size:
-        return False
-    *_, table_start, _, _, _, _, entry_bytes, count, _ = HEADER.unpack_from(content)
-    if entry_bytes < SECTION.size or table_start + count * entry_bytes > len(content):
-        return False
-    for index in range(count):
-        section = SECTION.unpack_from(content, table_start + index * entry_bytes)
-        kind, start, size = section[1], section[4], section[5]
-        if kind != NO_BYTES and start + size > len(content):
-            return False
-    return True
-
-
-def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
-    """
-    Return the functions of a cubin.
-
-    Args:
-        content: A whole cubin.
-
-        kernels: The names of the kernels. A kernel without a symbol is in no part.
-    """
-    inside: dict[str, set[str]] = {}
-    apart = set()
-    try:
-        functions = read_module(content).functions
-    except CaptureFormatError:  # A damaged table has no symbols.
-        functions = ()
-    for name, owner in functions:
-        if owner not in kernels:
-            apart.add(name)
-            continue
-        own = inside.setdefault(owner, set())
-        called = name.removeprefix(f"${owner}$")
-        if called != owner and not called.startswith(_COMPILERS_OWN):
-            own.add(called)
-    return CodeParts(
-        inside={name: frozenset(own) for name, own in inside.items()},
-        apart=frozenset(apart),
-    )
 
 
 _WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
@@ -305,8 +259,8 @@ def read_cubins(
         tool: The path of cuobjdump, or None to search for it.
 
     Returns:
-        Cubins in the binary's order. The stack of a recursive kernel is the bound found by
-        the compiler, or None.
+        Cubins in the binary's order. The stack of a kernel is None if it calls itself
+        recursively, or calls functions through pointers.
 
     Raises:
         CaptureFormatError: A file is missing, cut off, not linked or not a binary, or has
@@ -505,11 +459,11 @@ def _head(image: Image) -> bytes:
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
     """Raise if the resources of a cubin are not final."""
-    if not _is_whole(content):
+    if not is_whole(content):
         raise CaptureFormatError(
             "is cut off", remedy="compile or copy it again", path=image.label
         )
-    if HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
+    if is_relocatable(content):
         raise CaptureFormatError(
             "is not linked: registers and stack are final after the device link only",
             remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
@@ -544,7 +498,16 @@ def _nvidia_cubins(
             content = file.read_bytes()
             _refuse_unfinished(content, image)
             compiled = compiled_kernels(tool, file, of, runner=runner)
-            kernels = tuple(_completed(k, image.launch) for k in compiled)
+            unbounded = without_stack_bound(content, {k.name for k in compiled}, of)
+            kernels = tuple(
+                replace(
+                    _completed(kernel, image.launch),
+                    stack_bytes=None
+                    if kernel.name in unbounded
+                    else kernel.stack_bytes,
+                )
+                for kernel in compiled
+            )
             has_kernels = has_kernels or bool(kernels)
             yield Cubin(content=content, kernels=kernels)
     if not has_kernels:

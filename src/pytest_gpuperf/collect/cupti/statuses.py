@@ -20,7 +20,7 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 
 # Not a status of CUPTI: this libcupti lacks the function.
 NO_FUNCTION = -1
-INVALID_PARAMETER, INVALID_METRIC_NAME, HELD, _UNKNOWN = 1, 17, 39, 999
+INVALID_PARAMETER, MIXED, INVALID_METRIC_NAME, HELD, _UNKNOWN = 1, 14, 17, 39, 999
 
 
 class CuptiStatus(Gap, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ STATUSES: Mapping[int, CuptiStatus] = MappingProxyType(
             "wait for the device at the end of the body",
             GapCode.FAILED,
         ),
-        14: _status(
+        MIXED: _status(
             "NOT_COMPATIBLE",
             "CUPTI does not allow the call while another profiler is active",
             _OTHER_PROFILER,

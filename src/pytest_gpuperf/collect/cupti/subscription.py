@@ -17,7 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.collect.cupti.statuses import HELD, INVALID_PARAMETER, meaning
+from pytest_gpuperf.collect.cupti.statuses import (
+    HELD,
+    INVALID_PARAMETER,
+    MIXED,
+    meaning,
+)
 from pytest_gpuperf.collect.translate.cupti import (
     DRIVER_LAUNCHES,
     KINDS,
@@ -110,11 +115,13 @@ def _absence_of(error: Exception, holder: str = "") -> Gap:
         )
     row = meaning(status)
     reason = row.reason
-    if status == HELD:
+    if status in {HELD, MIXED}:
         loaded = [name for module, name in _PROFILERS.items() if module in sys.modules]
         perhaps = f", perhaps {' or '.join(loaded)}," if loaded else ""
         holder = holder or f"an unnamed tool{perhaps}"
         reason = f"{holder} is another user of CUPTI in this process"
+        if status == MIXED:
+            reason = f"{holder} shares CUPTI in this process with subscribers of its own kind"
     return Gap(code=row.code, reason=f"{reason} (CUPTI {status})", remedy=row.remedy)
 
 

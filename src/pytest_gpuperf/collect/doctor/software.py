@@ -27,6 +27,8 @@ _VERSION = re.compile(r"^Version (\d+)\.(\d+)", re.MULTILINE)
 _NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
 _MAPPED = re.compile(r"(/\S*/libcupti\.so[.\d]*)\s*$", re.MULTILINE)
 _LIBRARY_WHEELS = {"13": "nvidia-cuda-cupti", "12": "nvidia-cuda-cupti-cu12"}
+# The driver's CUDA from which on the extra cupti works.
+_NEWER_CUPTI = (13, 0)
 _NVPERF_FILES = ("libnvperf_host.so", "libnvperf_target.so")
 
 # The first CUDA toolkit that compiles for a GPU (nvcc's release notes), and the Nsight
@@ -43,6 +45,8 @@ _FIRST = {
     (12, 1): ((12, 9), (2025, 2)),
     (11, 0): ((13, 0), (2025, 3)),
 }
+# Pairs of ncu and GPU whose counters were NaN: reported of a B200, with CUDA 13.3.
+_WITHOUT_VALUES = {(2026, 2): frozenset({(10, 0)})}
 _NEWEST = max(cuda for cuda, _ in _FIRST.values())
 # The oldest GPU that CUPTI's current profiling interfaces support.
 _OLDEST = (7, 0)
@@ -129,34 +133,47 @@ def _ncu_age(machine: MachineFacts, report: NvmlReport, path: str) -> Finding:
     capabilities = _capabilities(report)
     if not capabilities or len(capabilities) < len(report.gpus):
         return _NCU_AGE.unknown(_no_capability(report), evidence)
+    return _ncu_support(version, capabilities, evidence, *_capability_evidence(report))
+
+
+def _ncu_support(
+    version: tuple[int, int], capabilities: list[tuple[int, int]], *evidence: str
+) -> Finding:
+    """Return whether a version of ncu counts on GPUs of some compute capabilities."""
     support = _first_support(capabilities)
     if support is None:
         reason = "the first ncu that supports this GPU is unknown"
-        return _NCU_AGE.unknown(reason, evidence, *_capability_evidence(report))
+        return _NCU_AGE.unknown(reason, *evidence)
     cuda, first = support
     if first > version:
         return _NCU_AGE.stops(
             f"ncu is older than the GPU: {_dotted(first)} is the first that supports it",
-            evidence,
-            *_capability_evidence(report),
+            *evidence,
             remedy=_install_ncu(cuda),
         )
-    return _NCU_AGE.ok("ncu supports the GPUs", evidence, *_capability_evidence(report))
+    if not _WITHOUT_VALUES.get(version, frozenset()).isdisjoint(capabilities):
+        return _NCU_AGE.distorts(
+            f"ncu {_dotted(version)} gave counters without a value (NaN) on this GPU",
+            *evidence,
+            remedy="use another version of ncu: 2025.2.1 gave values",
+        )
+    return _NCU_AGE.ok("ncu supports the GPUs", *evidence)
 
 
 # ---------------------------------------------------------------------------- CUPTI
 
 
 def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
-    version = machine.package("cupti-python")
+    version, driver = machine.package("cupti-python"), report.cuda
     if version is None:
+        extra = "cupti" if driver is None or driver >= _NEWER_CUPTI else "cupti-cu12"
         return _BINDING.stops(
             "cupti-python is not installed: launches and copies are not recorded",
             "cupti-python: not installed",
-            remedy='pip install "pytest-gpuperf[cupti]"',
+            remedy=f'pip install "pytest-gpuperf[{extra}]"',
         )
     evidence = [f"cupti-python: {version}"]
-    binding, driver = _numbers(version), report.cuda
+    binding = _numbers(version)
     if driver is not None and binding[0] > driver[0]:
         return _BINDING.stops(
             f"cupti-python {binding[0]} does not work with a driver for CUDA {driver[0]}",

@@ -49,7 +49,7 @@ from pytest_gpuperf.collect.timing.same_work import (
 )
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Note, Void, VoidCode
+from pytest_gpuperf.model.record import HOLDS_LAUNCH, Note, Void, VoidCode
 from pytest_gpuperf.model.sample import CacheMode, Source
 
 # A first call this long is warm-up enough (docs/judging.md section 5).
@@ -86,6 +86,15 @@ _THREADS_LOOK_NS = 10_000_000
 _MOST_COMPARED_S = 1.0
 # Time for single short calls. The arguments are put back before each call.
 _SINGLE_CALLS_NS = 20_000_000
+# Of a shorter time by events, the host's launch may be a large part (8 to 27 us on an
+# H200). A smaller share than this is within what sessions differ by.
+_HOLDS_LAUNCH_S, _HOLDS_LAUNCH_SHARE = 1e-4, 0.1
+_US_PER_S = 1e6
+# After a pause this long, a GeForce has lowered its clock, and raises it during the
+# sample. The clock of an H200 stayed for 2 s.
+_PAUSE_NS = 20_000_000
+# A clock that moved by more than this during a sample is not that of the sample.
+_CLOCK_MOVED = 0.05
 # A call that waits does so nearly each time.
 _WAITS_OF_A_SAMPLE = 0.5
 
@@ -222,6 +231,10 @@ class CallSampler:
         self._tells_waits = True
         # Count before the last batch.
         self._waits_before: int | None = None
+        # The end of the last call on a device [ns], or 0 before it.
+        self._ended_ns = 0
+        # The SM clock before a sample after a pause [Hz], or None.
+        self._clock_before_hz: float | None = None
         # None if the samples do not show the speed of the core.
         self._core_loop: CoreLoop | None = None
         # Counts before the first sample.
@@ -391,9 +404,17 @@ class CallSampler:
             timers = self._instruments.timers
             if reading is not None and timers.sm_clock_hz is not None:
                 # Read at once, because the clock falls while the device is idle.
-                reading.clock_hz = timers.sm_clock_hz()
+                reading.clock_hz = self._clock_of_sample(timers.sm_clock_hz())
             timers.took(reading)
         return reading
+
+    def _clock_of_sample(self, after_hz: float | None) -> float | None:
+        """Return the SM clock of a sample [Hz], or None if it moved during the sample."""
+        before_hz = self._clock_before_hz
+        if after_hz is None or before_hz is None:
+            return after_hz
+        moved = abs(after_hz - before_hz) > _CLOCK_MOVED * before_hz
+        return None if moved else after_hz
 
     def _reading_of(self, batch: _Batch) -> Reading | None:
         """
@@ -742,6 +763,11 @@ class CallSampler:
             self._flush()
         if self._synchronize is not None:
             self._synchronize()
+        timers = instruments.timers
+        paused_ns = 0 if not self._ended_ns else instruments.now_ns() - self._ended_ns
+        self._clock_before_hz = None
+        if timers.sm_clock_hz is not None and paused_ns > _PAUSE_NS:
+            self._clock_before_hz = timers.sm_clock_hz()
         # A setup, or the turn of another process, may take seconds.
         if self._core_loop is not None:
             self._core_loop.refresh()
@@ -771,6 +797,8 @@ class CallSampler:
         if cpu_ns is not None:
             cpu_ns += thread_cpu_ns()
         loaded = len(sys.modules) != modules_count
+        if wait is not None:
+            self._ended_ns = now_ns()
         return _Batch(elapsed_ns, returned_ns, cpu_ns, loaded)
 
     def _gave_up(self) -> bool:
@@ -792,6 +820,8 @@ class CallSampler:
         least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
         if middle_s * self._batch_count * NS_PER_S < least_ns:
             yield _SHORT_CALL
+        if source == Source.EVENTS and middle_s < _HOLDS_LAUNCH_S:
+            yield from self._launch_notes(middle_s)
         if self._doubts is None and (request.make or request.reference):
             text = (
                 "iterations= fixes the number of calls: make= and reference= had none"
@@ -815,6 +845,19 @@ class CallSampler:
             f" median, and {_INTERVAL_LEAST} are needed for an interval"
         )
         yield Note(code="few-samples", text=text, doubt=fraction > _WIDE)
+
+    def _launch_notes(self, middle_s: float) -> Iterator[Note]:
+        """Yield a note on the launch in a short time by events."""
+        returned_s = [r.returned_s for r in self.readings if r.returned_s is not None]
+        held_s = min(statistics.median(returned_s or [0.0]), middle_s)
+        # In a batch, a device that is slower than the host idles before the first call.
+        is_busy = self._batch_count > 1 and held_s < middle_s
+        if held_s > _HOLDS_LAUNCH_SHARE * middle_s and not is_busy:
+            text = (
+                f"up to {held_s * _US_PER_S:.3g} us of {middle_s * _US_PER_S:.3g} us may be"
+                " the host's launch, which events begin before; cupti leaves it out"
+            )
+            yield Note(code=HOLDS_LAUNCH, text=text)
 
 
 class _SingleCalls:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.report.html.page import Page
 
-__all__ = ["rendered"]
+__all__ = ["rendered", "still_page"]
 
 _FOLDER = Path(__file__).with_name("templates")
 _REMEDY = "pip install 'pytest-gpuperf[html]'"
@@ -74,6 +74,28 @@ def rendered(make_page: Callable[[], Page]) -> bytes:
             unscripted=unscripted,
             policy=policy,
         )
+    return text.encode(errors="backslashreplace")  # Lone surrogates.
+
+
+def still_page(template: str, **content: object) -> bytes:
+    """
+    Return a page without a script as HTML.
+
+    Args:
+        template: Name of the template.
+
+        content: The values that it shows.
+
+    Raises:
+        ReportError: Jinja2 is not installed.
+    """
+    page = _environment().get_template(template)
+    style = (_FOLDER / "style.css").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    text = page.render(style=style, policy=policy, **content)
     return text.encode(errors="backslashreplace")  # Lone surrogates.
 
 

@@ -314,6 +314,21 @@ class TestAbsent:
         with pytest.raises(CollectorUnavailableError, match="perhaps Proton"):
             made(cupti).open()
 
+    @pytest.mark.parametrize("function", TAKING)
+    def test_14_guesses_by_what_is_loaded(
+        self, cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch, function: str
+    ) -> None:
+        """CUPTI 14: unmeasured; a profiler that subscribes as one of several excludes us."""
+        cupti.refused[function] = 14
+        monkeypatch.setitem(sys.modules, "torch.profiler", pytest)
+        with pytest.raises(CollectorUnavailableError) as caught:
+            made(cupti).open()
+        assert caught.value.message == (
+            "an unnamed tool, perhaps torch.profiler, shares CUPTI in this process with"
+            " subscribers of its own kind (CUPTI 14)"
+        )
+        assert cupti.holder is None
+
     def test_39_with_a_name_that_is_no_text_is_still_39(self, cupti: FakeCupti) -> None:
         """CUPTI 39: unmeasured; the name is memory that nobody may have written."""
         cupti.holder = b"\x8c\xff"

@@ -1,0 +1,113 @@
+"""The command `history`: when the tests of a store got slower, and since which commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.baseline import of_tests
+from pytest_gpuperf.cli.output import (
+    GOOD,
+    STANDARD_STREAM,
+    WORSE,
+    print_bytes,
+    print_table,
+)
+from pytest_gpuperf.cli.stored_tests import StoredTests, opened
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.judge.history import history_of, slow_machines
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report import history as words
+from pytest_gpuperf.report.html.history import history_html
+from pytest_gpuperf.report.lines import document
+from pytest_gpuperf.report.runs import write_output
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_gpuperf.model.history import SeriesHistory, StoreHistory
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """Print the lasting changes of the tests of a store."""
+    store = opened(arguments.baseline)
+    stored = {slug: store.load(slug) for slug in store.slugs()}
+    where = f"stored in {arguments.baseline}"
+    selected = of_tests(stored, arguments.tests, arguments.baseline, where=where)
+    metrics = arguments.metrics or ("time",)
+    whole = history_of(selected, metrics, machines=slow_machines(stored))
+    series = [_since(one, arguments.since) for one in whole.series]
+    if arguments.tests and not series:
+        message = f"no metric {', '.join(metrics)} is stored of these tests"
+        raise ConfigError(message, remedy="name another one with --metrics")
+    slower = any(move.stands for one in series for move in one.moves)
+    shown = StoredTests((), arguments.baseline).shown
+    listed = series if arguments.tests else [one for one in series if one.moves]
+    if arguments.output is not None:
+        content = history_html(whole, listed, shown, store=arguments.baseline)
+        if arguments.output == STANDARD_STREAM:
+            print_bytes(content)
+        else:
+            write_output(arguments.output, content)
+    elif arguments.format == "json":
+        facts = document(
+            "history",
+            {
+                "store": arguments.baseline,
+                "series_count": len(series),
+                **words.content(whole, listed, shown),
+            },
+        )
+        print_table("json", title="", table=(), remarks=(), content=facts)
+    else:
+        _print(arguments, whole, series, listed)
+    return WORSE if slower and arguments.fail_on == "slower" else GOOD
+
+
+def _print(
+    arguments: argparse.Namespace,
+    whole: StoreHistory,
+    series: Sequence[SeriesHistory],
+    listed: Sequence[SeriesHistory],
+) -> None:
+    shown = StoredTests((), arguments.baseline).shown
+    for one in listed:
+        test = shown(one.key.test_id)
+        name = str(replace(one.key, test_id=test))
+        print_table(
+            arguments.format,
+            title=words.title(one, name),
+            table=words.columns(one),
+            remarks=[*words.remarks(one, test)],
+            content={},
+        )
+    moved = sum(bool(one.moves) for one in series)
+    count = display.plural(len(series), "series", "series")
+    remarks = [words.machine_text(machine) for machine in whole.machines]
+    remarks.append(f"{count}, {moved} with a lasting change")
+    title = f"history of {arguments.baseline}"
+    print_table(arguments.format, title=title, table=(), remarks=remarks, content={})
+
+
+def _since(series: SeriesHistory, since: str | None) -> SeriesHistory:
+    """
+    Return a series without the changes before a day.
+
+    Raises:
+        ConfigError: The day is not written as YYYY-MM-DD.
+    """
+    if since is None:
+        return series
+    try:
+        day = datetime.strptime(since, "%Y-%m-%d").replace(tzinfo=timezone.utc)
+    except ValueError as error:
+        message = f"--since={since} is not a day"
+        raise ConfigError(message, remedy="write it as 2026-05-31") from error
+    moves = tuple(
+        move
+        for move in series.moves
+        if series.points[move.place].started_unix_s >= day.timestamp()
+    )
+    return replace(series, moves=moves)

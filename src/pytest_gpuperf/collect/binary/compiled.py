@@ -1,0 +1,160 @@
+"""The machine code of kernels that Triton or Inductor compiled in this process."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_gpuperf.collect.binary.identity import code_identities
+from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.activity import KernelShape
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.identity import CodeIdentity
+
+# The modules and classes of compiled kernels. Subclasses, and the classes of other
+# versions, are found by their modules.
+_COMPILED = {
+    "triton.compiler.compiler": "CompiledKernel",
+    "torch._inductor.runtime.static_cuda_launcher": "StaticallyLaunchedCudaKernel",
+    "torch._inductor.runtime.static_triton_launcher": "StaticallyLaunchedCudaKernel",
+}
+_WARP_SIZE = 32  # On every NVIDIA chip.
+_KEPT = 256  # Identities. One is 200 bytes, and reading one may take half a second.
+
+
+class CompiledCode(Frozen, frozen=True, kw_only=True):
+    """
+    A compiled kernel.
+
+    Attributes:
+        name: The name of the function in the cubin.
+
+        content: The cubin.
+
+        threads_count: Threads of a block, or None if unknown.
+
+        shared_bytes: Shared memory requested at launch [B], or None if unknown.
+    """
+
+    name: str
+    content: bytes
+    threads_count: int | None
+    shared_bytes: int | None
+
+    def fits(self, shape: KernelShape) -> bool:
+        """Return True if a launch may be one of this kernel."""
+        x, y, z = shape.block
+        return (
+            self.name == shape.name
+            and self.threads_count in {None, x * y * z}
+            and self.shared_bytes in {None, shape.dynamic_shared_bytes}
+        )
+
+
+def launched_identity(
+    shapes: Sequence[KernelShape],
+    *,
+    runner: Runner,
+    modules: Mapping[str, Any] = sys.modules,
+) -> CodeIdentity | None:
+    """
+    Return the identity of all kernels of a measurement.
+
+    Args:
+        shapes: The launched kernels.
+
+        runner: Starts nvdisasm, if needed.
+
+        modules: The loaded modules by name.
+
+    Returns:
+        The identity, or None if the code of any kernel is not at hand, if several compiled
+        kernels may be the launched one, or if the code cannot be read.
+    """
+    classes = tuple(
+        found
+        for module, name in _COMPILED.items()
+        if isinstance(found := getattr(modules.get(module), name, None), type)
+    )
+    if not classes or not shapes:
+        return None
+    compiled = [*_compiled({shape.name for shape in shapes}, classes)]
+    identities = []
+    for name, fitting in _by_name(shapes, compiled):
+        candidates = {
+            _identity(content, name, runner)  # type: ignore[arg-type] # has a hash
+            for content in fitting
+        }
+        # Kernels of one name may differ by the constants that were compiled in.
+        if len(candidates) != 1 or None in candidates:
+            return None
+        identities += [identity for identity in candidates if identity is not None]
+    return CodeIdentity.of_kernels(identities)
+
+
+def _by_name(
+    shapes: Iterable[KernelShape], compiled: Sequence[CompiledCode]
+) -> Iterator[tuple[str, frozenset[bytes]]]:
+    """Yield the name of each kernel, and the cubins that a launch of it may have run."""
+    found: dict[tuple[str, frozenset[bytes]], None] = {}
+    for shape in shapes:
+        fitting = frozenset(code.content for code in compiled if code.fits(shape))
+        found[shape.name, fitting] = None
+    yield from found
+
+
+def _compiled(names: set[str], classes: tuple[type, ...]) -> Iterator[CompiledCode]:
+    """Yield the compiled kernels of this process that have one of the names."""
+    for candidate in gc.get_objects():
+        # The type, because `isinstance` runs code of proxies.
+        if not issubclass(type(candidate), classes):
+            continue
+        metadata = getattr(candidate, "metadata", None)
+        name = getattr(candidate, "name", None) or getattr(metadata, "name", None)
+        if name not in names:
+            continue
+        content = _content(candidate)
+        if content is None:
+            continue
+        warps = _number(candidate, metadata, "num_warps")
+        yield CompiledCode(
+            name=name,
+            content=content,
+            threads_count=None if warps is None else warps * _WARP_SIZE,
+            shared_bytes=_number(candidate, metadata, "shared"),
+        )
+
+
+def _content(compiled: object) -> bytes | None:
+    """Return the cubin of a compiled kernel, or None if it was dropped."""
+    forms = getattr(compiled, "asm", None)
+    content = forms.get("cubin") if isinstance(forms, Mapping) else None
+    if isinstance(content, bytes):
+        return content
+    content = getattr(compiled, "cubin_raw", None)
+    if isinstance(content, bytes):
+        return content
+    path = getattr(compiled, "cubin_path", None)
+    try:
+        return Path(path).read_bytes() if isinstance(path, str) else None
+    except OSError:
+        return None
+
+
+def _number(compiled: object, metadata: object, name: str) -> int | None:
+    value = getattr(metadata, name, getattr(compiled, name, None))
+    return value if type(value) is int else None
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _identity(content: bytes, name: str, runner: Runner) -> CodeIdentity | None:
+    try:
+        return code_identities(content, runner=runner).get(name)
+    except GpuPerfError:
+        # A measurement must not be lost because its code cannot be read.
+        return None

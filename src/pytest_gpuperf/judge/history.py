@@ -1,0 +1,293 @@
+"""The history of stored series: lasting changes, drifts, and machines that moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from pytest_gpuperf.compute.drift import LEAST_SESSIONS, about_trend, drift_of
+from pytest_gpuperf.compute.fleet import FleetSession, moved_machines
+from pytest_gpuperf.compute.levels import LevelChange, level_changes, usual_noise
+from pytest_gpuperf.compute.spread import moments
+from pytest_gpuperf.judge.case import direction
+from pytest_gpuperf.model.environment import differences, facts_of
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.history import (
+    HistoryMark,
+    HistoryMove,
+    HistoryPoint,
+    MoveKind,
+    SeriesHistory,
+    SlowMachine,
+    StoreHistory,
+)
+from pytest_gpuperf.model.metric import Better, metric_of
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
+from pytest_gpuperf.model.sample import Source
+
+# docs/history.md.
+_LEAST_DRIFT = math.log(1.05)
+# A level is the old one again if no more than this part of the change is left, or 1 %.
+_LEFT, _LEFT_LOG = 0.25, 0.01
+_MOST_LOG = 700.0  # The exponential of more is not finite.
+
+Stored = Mapping[RecordKey, Sequence[StoredRecord]]
+# A session with its value.
+_Valued = tuple[StoredRecord, SessionValue]
+
+
+def history_of(
+    kinds: Mapping[str, Stored],
+    metrics: Sequence[str],
+    machines: Sequence[SlowMachine] = (),
+) -> StoreHistory:
+    """
+    Return the history of some tests.
+
+    Args:
+        kinds: The sessions of each measurement in order of arrival, by kind of machine.
+
+        metrics: The metrics to show.
+
+        machines: The machines that moved. If one is sure to have moved, its values since
+            then are left out.
+    """
+    series: list[SeriesHistory] = []
+    for kind, stored in kinds.items():
+        since = {
+            moved.machine: moved.since_unix_s
+            for moved in machines
+            if moved.is_sure and moved.kind == kind
+        }
+        for key, records in stored.items():
+            if key.test_id != REFERENCES:
+                series += _series(kind, key, records, metrics, since)
+    return StoreHistory(series=tuple(series), machines=tuple(machines))
+
+
+def slow_machines(kinds: Mapping[str, Stored]) -> tuple[SlowMachine, ...]:
+    """
+    Return the machines that moved apart from the others of their kind.
+
+    Args:
+        kinds: The sessions of all measurements, by kind of machine.
+    """
+    return tuple(
+        moved for kind, stored in kinds.items() for moved in _machines(kind, stored)
+    )
+
+
+def _series(
+    kind: str,
+    key: RecordKey,
+    records: Sequence[StoredRecord],
+    metrics: Sequence[str],
+    since: Mapping[str, float],
+) -> Iterator[SeriesHistory]:
+    valued: dict[tuple[str, str, str], list[_Valued]] = {}
+    for record in records:
+        for value in record.values:
+            if value.metric in metrics or value.metric == key.name:
+                name = (value.metric, value.source, value.unit)
+                valued.setdefault(name, []).append((record, value))
+    for (metric, source, unit), pairs in valued.items():
+        points = tuple(_point(record, value, since) for record, value in pairs)
+        marks = tuple(_marks(pairs))
+        moves, noise = _moves(points, marks, pairs)
+        yield SeriesHistory(
+            key=key,
+            metric=metric,
+            unit=unit,
+            source=source,
+            kind=kind,
+            points=points,
+            moves=moves,
+            marks=marks,
+            noise=noise,
+        )
+
+
+def _point(
+    record: StoredRecord, value: SessionValue, since: Mapping[str, float]
+) -> HistoryPoint:
+    session = record.session
+    moved_s = since.get(session.machine or "", math.inf)
+    return HistoryPoint(
+        session_id=session.id,
+        started_unix_s=session.started_unix_s,
+        value=fmean(value.run_values),
+        commit=session.commit,
+        machine=session.machine,
+        choice=record.choice,
+        left_out=session.started_unix_s >= moved_s,
+    )
+
+
+def _marks(pairs: Sequence[_Valued]) -> Iterator[HistoryMark]:
+    """Yield the changes of hard facts, of the kernels and of the accepted level."""
+    for place, ((was, old), (now, new)) in enumerate(pairwise(pairs), start=1):
+        if new.series > old.series:
+            yield HistoryMark(place=place, text="accepted")
+        if now.choice != was.choice:
+            yield HistoryMark(place=place, text="other kernels")
+        if now.facts is was.facts or now.facts == was.facts:
+            continue
+        then = facts_of(was.facts, old.metric, old.source)
+        moved = differences(facts_of(now.facts, new.metric, new.source), then)
+        for name, (before, after) in sorted(moved.items()):
+            yield HistoryMark(place=place, text=f"{name} {before} -> {after}")
+
+
+def _moves(
+    points: Sequence[HistoryPoint],
+    marks: Sequence[HistoryMark],
+    pairs: Sequence[_Valued],
+) -> tuple[tuple[HistoryMove, ...], float | None]:
+    """Return the lasting changes of a series, and its noise."""
+    places = [n for n, point in enumerate(points) if not point.left_out]
+    if not places or min(points[n].value for n in places) <= 0:
+        return (), None  # No change is a share of 0.
+    logs = [math.log(points[n].value) for n in places]
+    noise = usual_noise(logs)
+    first = pairs[0][1]
+    better = Better(first.better) if first.better else Better.NEITHER
+    metric = metric_of(first.metric, unit=first.unit, better=better)
+    sign = -1.0 if direction(metric) is Better.HIGHER else 1.0
+    changes = level_changes(logs)
+    drift = _drift(logs, changes, sign)
+    if drift is not None:
+        return (_placed(drift, places, marks),), math.expm1(noise)
+    moves = [_move(change, sign) for change in changes]
+    ended = list(_without_ends(moves, changes))
+    told = tuple(_placed(move, places, marks) for move in ended)
+    return told, math.expm1(noise) if len(logs) > 2 else None  # noqa: PLR2004 - of two nothing is known
+
+
+def _drift(
+    logs: Sequence[float], changes: Sequence[LevelChange], sign: float
+) -> HistoryMove | None:
+    """Return the drift of a series that a line describes better than levels, or None."""
+    edges = [0, *(change.place for change in changes), len(logs)]
+    about_levels = sum(moments(logs[a:b])[1] for a, b in pairwise(edges))
+    if len(logs) < LEAST_SESSIONS or about_trend(logs) > about_levels:
+        return None
+    trend = drift_of(logs, least=_LEAST_DRIFT)
+    if trend is None or sign * trend.log_change < 0:
+        return None
+    # The ends are medians of three.
+    error = 2 * usual_noise(logs)
+    return HistoryMove(
+        kind=MoveKind.DRIFT,
+        place=len(logs) - 1,
+        first=0,
+        last=len(logs) - 1,
+        effect=_fraction(trend.log_change),
+        low=_fraction(trend.log_change - error),
+        high=_fraction(trend.log_change + error),
+    )
+
+
+def _move(change: LevelChange, sign: float) -> HistoryMove:
+    worse = sign * change.log_change > 0
+    return HistoryMove(
+        kind=MoveKind.SLOWER if worse else MoveKind.FASTER,
+        place=change.place,
+        first=change.first,
+        last=change.last,
+        effect=_fraction(change.log_change),
+        low=_fraction(change.log_change - change.log_error),
+        high=_fraction(change.log_change + change.log_error),
+    )
+
+
+def _without_ends(
+    moves: Sequence[HistoryMove], changes: Sequence[LevelChange]
+) -> Iterator[HistoryMove]:
+    """Yield changes, without those that only brought the level before another one back."""
+    ends: set[int] = set()
+    for number, (move, change) in enumerate(zip(moves, changes, strict=True)):
+        if number in ends:
+            continue
+        left = change.log_change
+        most = max(_LEFT * abs(left), _LEFT_LOG)
+        ended_at = None
+        for later in range(number + 1, len(changes)):
+            left += changes[later].log_change
+            if abs(left) <= most:
+                ended_at = changes[later].place
+                ends.add(later)
+                break
+        yield replace(move, ended_at=ended_at)
+
+
+def _placed(
+    move: HistoryMove, places: Sequence[int], marks: Iterable[HistoryMark]
+) -> HistoryMove:
+    """Return a change of the points that count, by the places of all points."""
+    first, last = places[move.first], places[move.last]
+    near = [mark.text for mark in marks if first <= mark.place <= last]
+    return replace(
+        move,
+        place=places[move.place],
+        first=first,
+        last=last,
+        causes=() if move.kind is MoveKind.DRIFT else tuple(near),
+        ended_at=None if move.ended_at is None else places[move.ended_at],
+    )
+
+
+def _fraction(log: float) -> float:
+    return math.expm1(max(min(log, _MOST_LOG), -_MOST_LOG))
+
+
+def _machines(kind: str, stored: Stored) -> list[SlowMachine]:
+    """Return the machines of a kind that moved, by the times of all tests."""
+    sessions: dict[str, tuple[StoredRecord, dict[object, float], dict[object, float]]]
+    sessions = {}
+    for key, records in stored.items():
+        for record in records:
+            if record.session.machine is None:
+                continue
+            _, tests, references = sessions.setdefault(
+                record.session.id, (record, {}, {})
+            )
+            logs = references if key.test_id == REFERENCES else tests
+            for value in record.values:
+                is_time = value.unit == "s" and value.source != Source.USER
+                if value.metric == "time" and is_time and min(value.run_values) > 0:
+                    name = (key, value.source, record.choice)
+                    logs[name] = math.log(fmean(value.run_values))
+    ordered = sorted(
+        (each for each in sessions.values() if each[1]),
+        key=lambda each: each[0].session.started_unix_s,
+    )
+    fleet = [
+        FleetSession(
+            machine=record.session.machine or "",
+            time_s=record.session.started_unix_s,
+            logs=tests,
+            reference_logs=references,
+        )
+        for record, tests, references in ordered
+    ]
+    return [
+        SlowMachine(
+            kind=kind,
+            machine=moved.machine,
+            since_unix_s=fleet[moved.place].time_s,
+            effect=_fraction(moved.log_change),
+            session_count=moved.session_count,
+            agreeing_count=moved.agreeing_count,
+            test_count=moved.test_count,
+            other_count=moved.other_count,
+            is_sure=moved.is_sure,
+        )
+        for moved in moved_machines(fleet)
+    ]

@@ -1,0 +1,158 @@
+"""The command `history`, on a store of a few tests."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import cli
+from pytest_gpuperf.baseline.history import Append
+from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+
+DAYS = 20
+# The level of each test on a day, on a log scale.
+LEVELS = {
+    "steady": [0.0] * DAYS,
+    "slower": [0.1 * (n >= 12) for n in range(DAYS)],
+    "away": [0.2 * (6 <= n < 11) for n in range(DAYS)],
+    "drift": [0.015 * n for n in range(DAYS)],
+}
+
+
+@pytest.fixture(name="place", params=[".gpuperf", "base.json"])
+def place_(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> str:
+    """A store, a folder or a file, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(1)
+    changes = []
+    for day in range(DAYS):
+        session = Session(
+            id=f"s{day:02}",
+            started_unix_s=1.78e9 + 86400.0 * day,
+            host="h",
+            commit=f"{day:02x}" * 20,
+            machine="m<1>",
+        )
+        for name, levels in LEVELS.items():
+            time_s = 1e-3 * math.exp(levels[day] + draw.gauss(0, 0.006))
+            value = SessionValue(
+                metric="time", unit="s", source="host", run_values=(time_s,)
+            )
+            record = StoredRecord(
+                key=RecordKey(test_id=f"test_a.py::test_{name}"),
+                session=session,
+                values=(value,),
+            )
+            changes.append(Append(record=record))
+    place: str = request.param
+    open_store(place, tmp_path, create=True).write("xeon", changes)
+    return place
+
+
+def test_what_changed_is_printed(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the commit, the size, what became of it, and the command to go on with."""
+    assert cli.main(["history", f"--baseline={place}"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+
+    assert "test_a.py::test_slower time [host] (xeon): 20 sessions on 1 machine" in text
+    assert "slower 2026-06-09 0c0c0c0 +10." in text
+    assert "went away at 0b0b0b0 (5 sessions later)" in text
+    assert "drift 0000000 … 1313131, 20 commits" in text
+    assert "gpuperf bisect test_a.py::test_slower --good 0b0b0b0 --bad 0c0c0c0" in text
+    assert "test_steady" not in text
+    assert "4 series, 3 with a lasting change" in text
+
+
+def test_a_named_test_is_shown_whatever_happened(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As bars, with its range and its noise."""
+    assert cli.main(["history", "test_a.py::test_steady", "--baseline", place]) == 0
+    text = capsys.readouterr().out
+
+    assert "test_steady time [host]" in text
+    assert "sessions differ by 0." in text
+    assert "1 series, 0 with a lasting change" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], 0),
+        (["--fail-on=slower"], 1),
+        (["--fail-on=never"], 0),
+        (["--fail-on=slower", "test_a.py::test_steady"], 0),
+        (["--fail-on=slower", "test_a.py::test_away"], 0),
+        (["--fail-on=slower", "test_a.py::test_drift"], 1),
+        (["--fail-on=slower", "test_a.py::test_slower"], 1),
+        (["--fail-on=slower", "test_a.py::test_slower", "--since=2026-06-12"], 0),
+    ],
+)
+def test_a_test_that_is_slower_may_fail_a_job(
+    place: str, arguments: list[str], code: int
+) -> None:
+    """What went away, got faster or happened earlier does not."""
+    assert cli.main(["history", f"--baseline={place}", *arguments]) == code
+
+
+def test_json(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Points, levels and changes, with the commits of each."""
+    test = "test_a.py::test_slower"
+    cli.main(["history", test, f"--baseline={place}", "--format=json"])
+    content = json.loads(capsys.readouterr().out)
+    (series,) = content["series"]
+    (change,) = series["changes"]
+
+    assert content["schema"] == "pytest-gpuperf/history/1"
+    assert series["test"] == test
+    assert len(series["points"]) == DAYS
+    assert [(s["first"], s["last"]) for s in series["segments"]] == [(0, 11), (12, 19)]
+    assert (change["kind"], change["place"], change["stands"]) == ("slower", 12, True)
+    assert "0c" * 20 in change["commits"]
+
+
+def test_a_page(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It needs no network and no script, and escapes what it shows."""
+    pytest.importorskip("jinja2")
+    assert cli.main(["history", f"--baseline={place}", "-o", "history.html"]) == 0
+    page = Path("history.html").read_text(encoding="utf-8")
+
+    assert capsys.readouterr().out == ""
+    assert page.count("<svg") == 3
+    assert page.count("<circle") == 3 * DAYS
+    assert "m&lt;1&gt;" in page
+    assert "<script" not in page
+    assert "default-src &#39;none&#39;" in page
+    assert page.index("test_drift") < page.index("test_slower")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["test_b.py"], "no test 'test_b.py' is stored in"),
+        (["--since=yesterday"], "--since=yesterday is not a day"),
+        (["test_a.py", "--metrics=energy"], "no metric energy is stored"),
+    ],
+)
+def test_mistakes_are_named(
+    place: str,
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each with a remedy, and the code of wrong usage."""
+    assert cli.main(["history", f"--baseline={place}", *arguments]) == 2
+    errors = capsys.readouterr().err
+
+    assert words in errors
+    assert "remedy:" in errors

@@ -1,0 +1,156 @@
+"""collect.binary.compiled: which code ran, of the kernels compiled in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fakes.runner import FakeRunner
+from pytest_gpuperf.collect.binary.compiled import launched_identity
+from pytest_gpuperf.collect.binary.identity import code_identities
+from pytest_gpuperf.model.activity import KernelShape
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.identity import CodeIdentity
+
+GOLD = Path(__file__).parents[2] / "gold" / "binary"
+# Compiled by Triton; num_warps 4, shared 16.
+ROW_SUM = (GOLD / "row_sum_sm_90.cubin").read_bytes()
+OTHERS = (GOLD / "kernels_sm_90.cubin").read_bytes()
+RUNNER = FakeRunner()
+SHAPE = KernelShape(
+    name="row_sum",
+    grid=(8, 1, 1),
+    block=(128, 1, 1),
+    registers_count=20,
+    shared_bytes=0,
+    dynamic_shared_bytes=16,
+    stack_bytes=0,
+)
+SCALE = replace(SHAPE, name="scale", dynamic_shared_bytes=0, block=(32, 1, 1))
+
+
+class CompiledKernel:
+    """A kernel as Triton keeps it."""
+
+    def __init__(
+        self, name: str, content: bytes | None, *, warps: int = 4, shared: int = 16
+    ) -> None:
+        self.asm = {"ptx": "", "cubin": content}
+        self.metadata = SimpleNamespace(name=name, num_warps=warps, shared=shared)
+
+
+class StaticallyLaunchedCudaKernel:
+    """A kernel as Inductor keeps it: its file, and no code."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.cubin_path = str(path)
+        self.num_warps = 4
+        self.shared = 16
+
+
+MODULES = {
+    "triton.compiler.compiler": SimpleNamespace(CompiledKernel=CompiledKernel),
+    "torch._inductor.runtime.static_cuda_launcher": SimpleNamespace(
+        StaticallyLaunchedCudaKernel=StaticallyLaunchedCudaKernel
+    ),
+}
+_alive: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """Let no kernel of another test live on."""
+    yield
+    _alive.clear()
+
+
+def made(*kernels: object) -> None:
+    """Keep kernels alive, as a compiler's cache does."""
+    _alive.extend(kernels)
+
+
+def identity(*shapes: KernelShape, modules: Any = None) -> CodeIdentity | None:
+    """Return the identity of launches."""
+    given = MODULES if modules is None else modules
+    return launched_identity(shapes, runner=RUNNER, modules=given)
+
+
+def expected(**contents: bytes) -> CodeIdentity:
+    """Return the identity of kernels by their names."""
+    return CodeIdentity.of_kernels(
+        code_identities(content, runner=RUNNER)[name]
+        for name, content in contents.items()
+    )
+
+
+def changed(content: bytes) -> bytes:
+    """Return a cubin of which the code of row_sum has another bit."""
+    from pytest_gpuperf.collect.binary.module import read_module
+
+    section = read_module(content).section(".text.row_sum")
+    assert section is not None
+    mutated = bytearray(content)
+    mutated[content.index(section.content)] ^= 1
+    return bytes(mutated)
+
+
+def test_the_launched_kernels_are_found() -> None:
+    """The identity is that of all launched kernels, and no others."""
+    made(
+        CompiledKernel("row_sum", ROW_SUM),
+        CompiledKernel("scale", OTHERS, warps=1, shared=0),
+    )
+    assert identity(SHAPE) == expected(row_sum=ROW_SUM)
+    assert identity(SCALE, SHAPE) == expected(row_sum=ROW_SUM, scale=OTHERS)
+
+
+def test_an_unknown_kernel_leaves_all_unknown() -> None:
+    """A library's kernel has no code at hand, and part of a call proves nothing."""
+    made(CompiledKernel("row_sum", ROW_SUM))
+
+    assert identity(SHAPE, replace(SHAPE, name="sgemm_128")) is None
+    assert identity() is None
+    assert identity(SHAPE, modules={}) is None
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_launch() -> None:
+    """Threads and shared memory choose; if they do not, the code is unknown."""
+    other = changed(ROW_SUM)
+    made(CompiledKernel("row_sum", ROW_SUM), CompiledKernel("row_sum", other, warps=8))
+    wide = replace(SHAPE, block=(256, 1, 1))
+
+    assert identity(SHAPE) == expected(row_sum=ROW_SUM)
+    assert identity(wide) == expected(row_sum=other)
+    made(CompiledKernel("row_sum", other))
+    assert identity(SHAPE) is None
+
+
+def test_equal_code_of_one_name_is_known() -> None:
+    """A kernel that was compiled twice has one identity."""
+    made(CompiledKernel("row_sum", ROW_SUM), CompiledKernel("row_sum", ROW_SUM + b"\0"))
+
+    assert identity(SHAPE) == expected(row_sum=ROW_SUM)
+
+
+def test_a_file_of_inductor_is_read(tmp_path: Path) -> None:
+    """A kernel that keeps only its file is known as long as the file is there."""
+    file = tmp_path / "row_sum.cubin"
+    file.write_bytes(ROW_SUM)
+    made(StaticallyLaunchedCudaKernel("row_sum", file))
+
+    assert identity(SHAPE) == expected(row_sum=ROW_SUM)
+    file.unlink()
+    assert identity(SHAPE) is None
+
+
+@pytest.mark.parametrize("content", [None, b"", ROW_SUM[:2000]])
+def test_code_that_cannot_be_read_is_unknown(content: bytes | None) -> None:
+    """No measurement is lost for it."""
+    made(CompiledKernel("row_sum", content))
+
+    assert identity(SHAPE) is None
