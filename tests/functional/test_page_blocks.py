@@ -53,6 +53,7 @@ NOT_STARTED = {
 }
 # what ends with another code than 0, by how it begins
 ENDS_WITH = {
+    "gpuperf compare triton-3.7": {1},  # shows kernels that got worse
     "gpuperf doctor": {0, 1, 2},  # what this machine is
     "gpuperf metrics check --chip=GB20B": {1},
     "gpuperf metrics check --chip=GH100 time": {1},

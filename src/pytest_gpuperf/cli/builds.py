@@ -13,17 +13,15 @@ from pytest_gpuperf.cli.output import (
     told_on_terminals,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner
-from pytest_gpuperf.disk import read_regular, write_whole
-from pytest_gpuperf.errors import ConfigError, RecordError, ReportError
+from pytest_gpuperf.disk import write_whole
+from pytest_gpuperf.errors import ConfigError, ReportError
 from pytest_gpuperf.judge.builds import code_changes, code_passes
 from pytest_gpuperf.judge.files import FailOn
-from pytest_gpuperf.measure.inventory import Build
+from pytest_gpuperf.measure.inventory import Build, read_baseline
 from pytest_gpuperf.model.inventory import (
     Fate,
     KernelChange,
-    ListedKernel,
     inventory_text,
-    read_inventory,
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.builds import (
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
 # Rows of a table. JSON has all kernels.
 _MOST_ROWS = 40
-# 10 million kernels.
-_LARGEST_BYTES = 3_000_000_000
 _INSTRUCTIONS = frozenset({Fate.BETTER, Fate.MOVED, Fate.WORSE})
 
 
@@ -107,14 +103,12 @@ def inventory(arguments: argparse.Namespace) -> int:
         message = f"{option} needs a baseline"
         raise ConfigError(message, remedy="name a file with --baseline, or drop it")
     fail_on = _fail_on(arguments)
-    is_first = baseline is not None and not exists(baseline)
-    if is_first and not arguments.update:
-        message = "the baseline does not exist"
-        remedy = "write it with --update, and commit it"
-        raise RecordError(message, path=baseline, remedy=remedy)
-    old = () if baseline is None or is_first else _baseline(baseline)
-    if arguments.target is not None:
-        old = tuple(k for k in old if _is_for(k.target, arguments.target))
+    is_first = arguments.update and not exists(baseline)
+    old = (
+        ()
+        if baseline is None or is_first
+        else read_baseline(baseline, target=arguments.target)
+    )
     with told_on_terminals(f"reading {', '.join(arguments.libraries)}"):
         build = Build(
             arguments.libraries, runner=ProcessRunner(), target=arguments.target
@@ -160,10 +154,6 @@ def inventory(arguments: argparse.Namespace) -> int:
     )
 
 
-def _is_for(target: str, chosen: str) -> bool:
-    return chosen in {target, target.partition(":")[0]}
-
-
 def _as_json(build: Build) -> Iterator[dict[str, object]]:
     import msgspec
 
@@ -176,16 +166,6 @@ def _fail_on(arguments: argparse.Namespace) -> FailOn:
         message = "--fail-on slower: a binary has no times"
         raise ConfigError(message, remedy="take worse, any or never")
     return fail_on
-
-
-def _baseline(path: str) -> tuple[ListedKernel, ...]:
-    try:
-        content = read_regular(path, most_bytes=_LARGEST_BYTES)
-    except OSError as error:
-        message = f"it cannot be read ({error.strerror or error})"
-        remedy = "check the path and its permissions"
-        raise RecordError(message, path=path, remedy=remedy) from error
-    return read_inventory(content, path)
 
 
 def _write(path: str, build: Build) -> None:

@@ -16,13 +16,41 @@ from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.compute.derive import kernel_occupancy
-from pytest_gpuperf.errors import CaptureFormatError, CollectError
+from pytest_gpuperf.disk import read_regular
+from pytest_gpuperf.errors import CaptureFormatError, CollectError, RecordError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.inventory import ListedKernel
+from pytest_gpuperf.model.inventory import ListedKernel, read_inventory
 
 # Limit of the code whose instructions are compared, for each build [B]. nvdisasm reads
 # 1 MB in some 5 s.
 MOST_BYTES = 4_000_000
+# 10 million kernels.
+_LARGEST_BYTES = 3_000_000_000
+
+
+def read_baseline(path: str, *, target: str | None = None) -> tuple[ListedKernel, ...]:
+    """
+    Return the kernels of an inventory's file.
+
+    Args:
+        path: The file.
+
+        target: Only kernels for this chip, or None for all.
+
+    Raises:
+        RecordError: The file cannot be read, or is no inventory.
+    """
+    try:
+        content = read_regular(path, most_bytes=_LARGEST_BYTES)
+    except OSError as error:
+        message = f"the baseline cannot be read ({error.strerror or error})"
+        remedy = "write it with gpuperf inventory LIB --baseline FILE --update"
+        raise RecordError(message, path=path, remedy=remedy) from error
+    return tuple(
+        kernel
+        for kernel in read_inventory(content, path)
+        if target in {None, kernel.target, kernel.target.partition(":")[0]}
+    )
 
 
 class Build:
@@ -61,7 +89,8 @@ class Build:
         demangle = native_demangler()
         every: list[ListedKernel] = []
         for path in _files(paths):
-            cubins = each_cubin(path, runner=runner, target=target, unread=self.unread)
+            unread: list[str] = []
+            cubins = each_cubin(path, runner=runner, target=target, unread=unread)
             for cubin in cubins:
                 listed = listed_kernels(cubin, demangle=demangle)
                 if block is not None:
@@ -72,6 +101,7 @@ class Build:
                 every += listed
                 if keeps_code:
                     self._code.append((cubin, listed))
+            self.unread += (f"{path.name}: {sentence}" for sentence in unread)
         self.kernels: Sequence[ListedKernel] = numbered(every)
 
     def with_instructions(

@@ -130,12 +130,21 @@ def change_summary(changes: Sequence[KernelChange]) -> str:
     return ", ".join(f"{counts[fate]} {fate.value}" for fate in order if counts[fate])
 
 
-def worse_sentences(changes: Iterable[KernelChange]) -> tuple[str, ...]:
-    """Return a sentence for each kernel that is worse."""
+def change_sentences(
+    changes: Iterable[KernelChange], *, worse: bool
+) -> tuple[str, ...]:
+    """
+    Return a sentence for each kernel that differs.
+
+    Args:
+        changes: All kernels.
+
+        worse: Whether the kernels that are worse are meant, or the others.
+    """
     return tuple(
-        f"{_name(change)} for {change.kernel.target}: {_why(change)}"
+        f"{_name(change)} for {change.kernel.target}: {_why(change) or change.fate.value}"
         for change in changes
-        if change.fate is Fate.WORSE
+        if change.fate is not Fate.SAME and (change.fate is Fate.WORSE) is worse
     )
 
 

@@ -1,0 +1,46 @@
+"""Inventories of libraries, in a user's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.code_object import bundle, code_object, kernel, program
+from fakes.project import Project
+from pytest_gpuperf import cli
+
+
+def test_a_test_asserts_that_no_kernel_is_worse(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The assertion shows each worse kernel with its reason; better passes."""
+    folder = project.write("", name="conftest.py").parent
+    for name, facts in {
+        "a.so": {"vgpr_count": 64},
+        "worse.so": {"vgpr_spill_count": 2},
+        "better.so": {"vgpr_count": 60},
+    }.items():
+        code = code_object([kernel("k", **facts)])
+        (folder / name).write_bytes(program(bundle({"gfx942": code})))
+    baseline = str(folder / "kernels.jsonl")
+    written = ["inventory", str(folder / "a.so"), "--baseline", baseline, "--update"]
+    assert cli.main(written) == 0
+    capsys.readouterr()
+    project.write("""
+        import pytest
+
+        @pytest.mark.parametrize("name", ["a.so", "better.so", "worse.so"])
+        def test_it(gpuperf, name):
+            found = gpuperf.inventory(name, baseline="kernels.jsonl")
+            assert [kernel.target for kernel in found.kernels] == ["gfx942"]
+            assert len(found.changed) == (name == "better.so")
+            assert gpuperf.inventory(name).worse == ()
+            assert not found.worse
+
+        def test_missing(gpuperf):
+            gpuperf.inventory("a.so", baseline="missing.jsonl")
+    """)
+    result = project.run()
+
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(["*k for gfx942: spill added: 8 B*"])
+    result.stdout.fnmatch_lines(["*missing.jsonl*cannot be read*"])
