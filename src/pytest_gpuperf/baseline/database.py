@@ -86,6 +86,8 @@ class DatabaseStore:
         connect: Opens the database.
     """
 
+    reads_by_test = True
+
     def __init__(self, place: str, connect: Connect) -> None:
         self._place = place
         self._connect = connect

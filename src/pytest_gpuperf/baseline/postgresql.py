@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 from pytest_gpuperf.baseline.engine import columns_of
+from pytest_gpuperf.baseline.protocol import masked
 from pytest_gpuperf.baseline.tables import CREATOR, SCHEMA, TABLES, definitions
 from pytest_gpuperf.errors import BaselineError, ConfigError
 
@@ -39,40 +40,21 @@ _STATEMENT_MS = 60_000
 _ROWS = 20_000
 # So many rows are copied, which is faster than a statement.
 _LEAST_COPIED = 200
-_PASSWORD = re.compile(r"(?P<user>://[^/@]*?:)[^@/]*@|(?P<name>\bpassword=)[^&\s]*")
 _UNREACHABLE = (
     "start the server, or check its name, the user and the password (PGPASSWORD, "
     "~/.pgpass or a service)"
 )
 
 
-def masked(place: str) -> str:
-    """
-    Return the URL of a store without its password.
-
-    Example:
-        >>> masked("postgresql://me:s3cr3t@db/perf?password=s3cr3t")
-        'postgresql://me:***@db/perf?password=***'
-    """
-    return _PASSWORD.sub(
-        lambda found: (
-            f"{found['user'] or found['name']}***{'@' if found['user'] else ''}"
-        ),
-        place,
-    )
-
-
 def _library() -> ModuleType:
     try:
-        import psycopg
-        import psycopg.conninfo
+        importlib.import_module("psycopg.conninfo")
+        return importlib.import_module("psycopg")
     except ImportError as error:
         raise ConfigError(
             f"a store in PostgreSQL needs psycopg ({error})",
             remedy="install it: pip install 'pytest-gpuperf[db]'",
         ) from error
-    library: ModuleType = psycopg
-    return library
 
 
 class PostgresqlEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -10,6 +11,25 @@ from pytest_gpuperf.baseline.text import Damage
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
+
+# The password of a URL, in front of the host or among the settings.
+_PASSWORD = re.compile(r"(?P<user>://[^/@]*?:)[^@/]*@|(?P<name>\bpassword=)[^&\s]*")
+
+
+def masked(place: str) -> str:
+    """
+    Return the URL of a store without its password.
+
+    Example:
+        >>> masked("postgresql://me:s3cr3t@db/perf?password=s3cr3t")
+        'postgresql://me:***@db/perf?password=***'
+    """
+    return _PASSWORD.sub(
+        lambda found: (
+            f"{found['user'] or found['name']}***{'@' if found['user'] else ''}"
+        ),
+        place,
+    )
 
 
 class Repair(Frozen, frozen=True, kw_only=True):
@@ -44,6 +64,10 @@ class Store(Protocol):
     @property
     def unread(self) -> tuple[GpuPerfError, ...]:
         """The errors of the files that a lenient store left out so far."""
+
+    @property
+    def reads_by_test(self) -> bool:
+        """True if reading some tests takes no longer if many others are stored."""
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""

@@ -32,7 +32,7 @@ from pytest_gpuperf.baseline.history import (
     arrived,
     slugs_holding,
 )
-from pytest_gpuperf.baseline.protocol import Repair, Store
+from pytest_gpuperf.baseline.protocol import Repair, Store, masked
 from pytest_gpuperf.baseline.text import (
     Damage,
     KeyedBy,
@@ -207,7 +207,7 @@ def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
 
 def _in_postgresql(place: str, *, create: bool) -> DatabaseStore:
     from pytest_gpuperf.baseline.database import DatabaseStore
-    from pytest_gpuperf.baseline.postgresql import PostgresqlEngine, masked
+    from pytest_gpuperf.baseline.postgresql import PostgresqlEngine
 
     def connect(*, create: bool) -> PostgresqlEngine:  # noqa: ARG001 - of all databases
         return PostgresqlEngine(place)
@@ -329,6 +329,7 @@ class _FileStore(ABC):
     """
 
     keyed_by: ClassVar[KeyedBy]
+    reads_by_test = False
 
     def __init__(
         self, path: Path, *, lock_timeout_s: float = 60.0, lenient: bool = False

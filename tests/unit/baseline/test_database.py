@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from fakes.privileges import no_privileges
+from fakes.servers import PASSWORD, new_database, sql, url
 from pytest_gpuperf.baseline import database, engine, postgresql, tables
 from pytest_gpuperf.baseline.store import Append, Restart, open_store
 from pytest_gpuperf.errors import BaselineError, ConfigError
 from unit.baseline.samples import key, session, stored
-from unit.baseline.servers import PASSWORD, new_database, sql, url
 
 SQLITE = "sqlite:///perf.db"
 # Kept out: SQLite 3.31 and PostgreSQL 13 do not have them.

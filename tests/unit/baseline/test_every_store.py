@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakes.servers import PLACES, place_of
 from pytest_gpuperf.baseline.protocol import Store
 from pytest_gpuperf.baseline.store import (
     Append,
@@ -23,7 +24,6 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value
-from unit.baseline.servers import PLACES, place_of
 
 OTHER = TEST.replace("4096", "64")
 GPU, HOST = "nvidia-h200", "amd-epyc-2"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import os
 import shutil
 import subprocess
@@ -10,8 +12,15 @@ import tempfile
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+# Before a test runs pytest in its own process, which forgets what that run imports:
+# compiled modules cannot be imported twice.
+psycopg: Any = None
+with contextlib.suppress(ImportError):
+    psycopg = importlib.import_module("psycopg")
 
 PLACES = (".gpuperf", "baseline.json", "sqlite:///perf.db", "postgresql:")
 SKIPPED = "needs psycopg and the programs of Debian's package postgresql"
@@ -88,16 +97,14 @@ def url(database: str, user: str = "owner", password: str = PASSWORD) -> str:
 
 def sql(statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
     """Run a statement as the owner of the server."""
-    psycopg = pytest.importorskip("psycopg", reason=SKIPPED)
     with psycopg.connect(url(database), autocommit=True) as connection:
         cursor = connection.execute(statement)
-        return cursor.fetchall() if cursor.description else []
+        return [*cursor.fetchall()] if cursor.description else []
 
 
 def new_database() -> str:
     """Return the URL of a new, empty database, or skip the test by name."""
-    pytest.importorskip("psycopg", reason=SKIPPED)
-    if programs() is None:
+    if psycopg is None or programs() is None:
         pytest.skip(SKIPPED)
     name = f"perf{next(_NUMBERS)}"
     sql(f"CREATE DATABASE {name}")
