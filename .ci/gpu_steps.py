@@ -44,6 +44,7 @@ TESTS = {
     "activity": 60.0,
     "call_counter": 45.0,
     "events": 45.0,
+    "two_devices": 45.0,
     "counters": 60.0,
     "memory": 45.0,
     "nvml": 75.0,

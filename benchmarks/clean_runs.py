@@ -434,10 +434,7 @@ def _unchanged(
         load.outcomes.update(str(verdict["outcome"]) for verdict in verdicts)
         wall = f"{load.walls_s[-1]:.1f} s"
         print(f"{loops} loops, run {number + 1}: {wall} {'; '.join(bad)}", flush=True)
-        if options.log is not None:
-            entry = {"loops": loops, "run": number, "verdicts": verdicts}
-            with options.log.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(entry) + "\n")
+        _log(options, {"loops": loops, "run": number, "verdicts": verdicts})
     return load
 
 
@@ -461,6 +458,10 @@ def _planted(
                 text_of(v) for v in bad if f"[{test}]" not in json.dumps(v["key"])
             ]
             load.found.setdefault(percent, []).append(found)
+            # The output of a run with an alarm says how it was confirmed.
+            more = {"printed": printed} if others else {}
+            entry = {"planted": test, "percent": percent, "verdicts": verdicts}
+            _log(options, {**entry, **more})
             said = "found" if found else "missed"
             if found and options.reproduce:
                 outcome = _outcome_again(python, folder, draw, printed, test)
@@ -468,6 +469,13 @@ def _planted(
                 said = f"{said}, then {outcome}"
             print(f"+{percent} % {test}: {said} {'; '.join(others)}", flush=True)
     plant(folder, "", 0.0)
+
+
+def _log(options: argparse.Namespace, entry: dict[str, object]) -> None:
+    """Append a run to the file of `--log`, if one was named."""
+    if options.log is not None:
+        with options.log.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(entry) + "\n")
 
 
 def _outcome_again(

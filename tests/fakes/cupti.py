@@ -44,6 +44,9 @@ class FakeCupti:
     Args:
         real: The real module, whose classes are filled.
 
+        older: Whether it is as cupti-python 12.8, which subscribes without a name. That
+            of `real` is so in any case.
+
     Attributes:
         now_ns: The clock.
 
@@ -67,10 +70,12 @@ class FakeCupti:
         log: Functions that were called, in order.
     """
 
-    def __init__(self, real: ModuleType) -> None:
+    def __init__(self, real: ModuleType, *, older: bool = False) -> None:
         self.real = real
         self.cuptiError = real.cuptiError
-        self.SubscriberParams = real.SubscriberParams
+        if not older and hasattr(real, "subscribe_v2"):
+            self.SubscriberParams = real.SubscriberParams
+            self.subscribe_v2 = self._subscribe_v2
         self.driver_api_trace_cbid = real.driver_api_trace_cbid
         self.runtime_api_trace_cbid = real.runtime_api_trace_cbid
         self.now_ns = 1_700_000_000_000_000_000
@@ -101,7 +106,7 @@ class FakeCupti:
 
     # what the collector calls
 
-    def subscribe_v2(self, callback: object, userdata: object, address: int) -> int:
+    def _subscribe_v2(self, callback: object, userdata: object, address: int) -> int:
         self._called("subscribe_v2")
         size = ctypes.c_size_t.from_address(address).value
         if size not in _SIZES:
@@ -116,6 +121,15 @@ class FakeCupti:
             ctypes.memmove(target, text, len(text))
             raise self.cuptiError(39)
         self.holder = "CUPTI for gpuperf"
+        return 77
+
+    def subscribe(self, callback: object, userdata: object) -> int:
+        """Subscribe as cupti-python 12.8 does, without a name."""
+        self._called("subscribe")
+        assert callable(callback)
+        if self.holder is not None:
+            raise self.cuptiError(39)
+        self.holder = "unnamed"
         return 77
 
     def unsubscribe(self, subscriber: int) -> None:

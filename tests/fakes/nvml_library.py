@@ -452,6 +452,26 @@ class FakeLibrary:
         count.value = len(found)
         return GOOD if found else NOT_FOUND
 
+    def _nvmlDeviceGetProcessUtilization(
+        self, handle: int, out: Any, count: Any, since: int
+    ) -> int:
+        gpu, newest = handle - 0x1000, int(self.now_us // 20000)
+        found: dict[int, tuple[int, int]] = {}
+        for key in self.script.keys(gpu, "use."):
+            for i in range(max(0, newest - 119), newest + 1):
+                stamp = int(self._epoch_us + i * 20000)
+                used = self.script.value(gpu, key, i * 20000.0) or 0
+                if stamp > since and used > 0:
+                    found[int(key.removeprefix("use."))] = stamp, int(used)
+        room = 0 if out is None else count.value
+        for i, (pid, (stamp, used)) in enumerate(found.items()):
+            if i < room:
+                out[i].pid, out[i].timeStamp, out[i].smUtil = pid, stamp, used
+        count.value = len(found)
+        if not found:
+            return NOT_FOUND
+        return TOO_SMALL if len(found) > room else GOOD
+
     # ---- events and GPM
 
     def _nvmlEventSetCreate(self, out: Any) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.runtime import DriverFacts
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.record import Void
 
 
@@ -23,6 +25,8 @@ class FakeRuntime:
         flush_ns: What a flush gives it to do [ns].
 
         facts: What the driver says of the device.
+
+        own: The device that only the runtime knows.
 
         memory_bytes: Its free memory [B]; None: not known.
 
@@ -44,6 +48,7 @@ class FakeRuntime:
         self.pending_ns = 0
         self.flush_ns = flush_ns
         self.facts: DriverFacts | None = None
+        self.own: Device | None = None
         self.memory_bytes: int | None = 80_000_000_000
         self.events: list[str] = []
         self._clock = clock
@@ -69,6 +74,9 @@ class FakeRuntime:
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
         return self.facts if uuid == self.uuid else None
+
+    def own_device(self) -> Device | None:
+        return self.own if self.in_use else None
 
 
 class FakeTimer:
@@ -129,7 +137,11 @@ class FakeDriver:
         elapsed_ms: What every pair of events is said to be apart [ms]; None: what the
             device took.
 
-        context: Handle of the current context; None: there is none.
+        context: Handle of this thread's current context; None: there is none.
+
+        primaries: Handle of each primary context that exists, by device.
+
+        retained: How often each primary context was retained beyond its releases.
 
         failing: Error code by function.
 
@@ -155,11 +167,14 @@ class FakeDriver:
         self.record_ns = 0
         self.wait_ns = 0
         self.elapsed_ms: float | None = None
-        self._busy_until_ns: dict[int, int] = {}
+        self._busy_until_ns: dict[tuple[int | None, int], int] = {}
         self._reached_ns: dict[int, int] = {}  # by event; one not recorded is not in it
         self._extents: dict[int, int] = {}  # size of each allocation [B], by address
         self._events_count = 0
         self.context = context
+        self.primaries: dict[int, int] = {}
+        self.retained: Counter[int] = Counter()
+        self._below: list[int | None] = []
         self.failing: dict[str, int] = {}
         self.calls: list[tuple[object, ...]] = []
         self.attributes = {38: l2_bytes}
@@ -171,13 +186,45 @@ class FakeDriver:
         handle._obj.value = self.context
         return self.failing.get("cuCtxGetCurrent", 0)
 
-    def launch(self, duration_ns: int, stream: int = 0) -> None:
-        """Give the device work in a stream, and go on at once."""
-        start_ns = max(self.clock.now_ns(), self._busy_until_ns.get(stream, 0))
-        self._busy_until_ns[stream] = start_ns + duration_ns
+    def launch(
+        self, duration_ns: int, stream: int = 0, *, context: int | None = None
+    ) -> None:
+        """Give a stream of the current context, or of another, work, and go on at once."""
+        place = (context or self.context, stream)
+        start_ns = max(self.clock.now_ns(), self._busy_until_ns.get(place, 0))
+        self._busy_until_ns[place] = start_ns + duration_ns
+
+    def cuDevicePrimaryCtxGetState(self, device: Any, flags: Any, active: Any) -> int:
+        flags._obj.value, active._obj.value = 0, device.value in self.primaries
+        return self.failing.get("cuDevicePrimaryCtxGetState", 0)
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
+        self.retained[device.value] += 1
+        context._obj.value = self.primaries[device.value]
+        return self.failing.get("cuDevicePrimaryCtxRetain", 0)
+
+    def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:
+        self.retained[device.value] -= 1
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context: Any) -> int:
+        if context.value not in self.primaries.values():
+            return 201
+        self._below.append(self.context)
+        self.context = context.value
+        return self._called("cuCtxPushCurrent_v2", context.value)
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> int:
+        context._obj.value, self.context = self.context, self._below.pop()
+        return self._called("cuCtxPopCurrent_v2")
 
     def cuCtxSynchronize(self) -> int:
-        self._wait_until(max(self._busy_until_ns.values(), default=0))
+        here = (
+            busy_until_ns
+            for (context, _), busy_until_ns in self._busy_until_ns.items()
+            if context == self.context
+        )
+        self._wait_until(max(here, default=0))
         return self._called("cuCtxSynchronize")
 
     def cuEventCreate(self, event: Any, flags: Any) -> int:
@@ -188,7 +235,8 @@ class FakeDriver:
     def cuEventRecord(self, event: Any, stream: Any) -> int:
         name = stream.value or 0
         now_ns = self.clock.now_ns()
-        self._reached_ns[event.value] = max(now_ns, self._busy_until_ns.get(name, 0))
+        busy_until_ns = self._busy_until_ns.get((self.context, name), 0)
+        self._reached_ns[event.value] = max(now_ns, busy_until_ns)
         self.clock.advance(self.record_ns)
         return self._called("cuEventRecord", event.value, name)
 
@@ -209,7 +257,8 @@ class FakeDriver:
         return self._called("cuCtxResetPersistingL2Cache")
 
     def cuCtxGetDevice(self, device: Any) -> int:
-        device._obj.value = 3
+        by_context = {handle: number for number, handle in self.primaries.items()}
+        device._obj.value = by_context.get(self.context or 0, 3)
         return 0
 
     def cuDeviceGetAttribute(self, value: Any, attribute: Any, device: Any) -> int:
@@ -222,7 +271,7 @@ class FakeDriver:
 
     def cuDeviceGetCount(self, count: Any) -> int:
         count._obj.value = len(self.uuids)
-        return self._called("cuDeviceGetCount")
+        return self.failing.get("cuDeviceGetCount", 0)
 
     def cuDeviceGet(self, device: Any, ordinal: Any) -> int:
         device._obj.value = ordinal.value

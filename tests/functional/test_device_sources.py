@@ -308,3 +308,31 @@ def test_a_replayed_run_is_judged_identically(project: Project, *, seen: bool) -
         )
 
     assert judged(first) == judged(second)
+
+
+def test_work_on_a_second_gpu_is_waited_for(machine: Path, project: Project) -> None:
+    """A kernel on cuda:1 while cuda:0 is current takes its time, and not a launch's."""
+    fake_cuda.machine(project, machine, gpus=(fake_cuda.UUID, fake_cuda.OTHER))
+    fake_cuda.use(project, fake_cuda.UUID, fake_cuda.OTHER)
+    project.write(
+        """
+        import gpu
+        import pytest
+
+        @pytest.mark.gpuperf(iterations=20)
+        def test_call(gpuperf):
+            gpuperf.measure(gpu.launch, 5_000_000, device=1)
+
+        @pytest.mark.gpuperf(limits=["time <= 1 s"])
+        def test_block(gpuperf):
+            with gpuperf.range("block"):
+                gpu.launch(5_000_000, device=1)
+        """
+    )
+    run(project, "--gpuperf-collectors=events,host")
+    found = records(project)
+
+    assert len(found) == 2
+    for record in found.values():
+        assert times(record) == {"host": pytest.approx(5e-3, rel=0.5)}
+        assert "outlives-events" in {note["code"] for note in record["notes"]}

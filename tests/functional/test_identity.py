@@ -161,6 +161,7 @@ def test_a_changed_test_is_told_in_the_block(project: Project) -> None:
 
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
     assert len(lines(ended, "the test itself changed since the stored sessions")) == 1
+    assert lines(ended, "x regressed (method): ")
     (regressed,) = (v for v in report(project).verdicts if v.outcome == "regressed")
     assert regressed.baseline is not None
     assert regressed.baseline.moved.keys() == {"test"}

@@ -33,7 +33,7 @@ def test_every_process_that_measures_times_them(project: Project) -> None:
         if record["key"]["name"] != "numpy"  # whoever runs these tests may have it
     )
 
-    assert processes == {("main", 0): 3, ("repeat", 1): 3, ("repeat", 2): 3}
+    assert processes == {("main", 0): 4, ("repeat", 1): 4, ("repeat", 2): 4}
     assert {record["kind"] for record in run["references"]} == {"reference"}
     assert {record["key"]["test_id"] for record in run["references"]} == {
         "gpuperf::references"
@@ -240,4 +240,4 @@ def test_a_sleep_is_not_held_against_a_disk(project: Project) -> None:
     run = project.report()
 
     assert {record["bound_class"] for record in run["records"]} == {"wait"}
-    assert {record["bound_class"] for record in run["references"]} == {"host"}
+    assert {record["bound_class"] for record in run["references"]} == {"host", "cache"}

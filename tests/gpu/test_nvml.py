@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +189,58 @@ def test_no_other_process_is_invented(deltas: Deltas) -> None:
 
     assert (found.sharing is Sharing.FOREIGN) is bool(found.foreign_pids)
     assert (found.sharing is Sharing.UNKNOWN) is (found.sharing_reason is not None)
+
+
+OTHER = """
+import sys, time
+import torch
+a = torch.randn(4096, 4096, device="cuda")
+torch.cuda.synchronize()
+print("ready", flush=True)
+end_s = time.monotonic() + 30
+while time.monotonic() < end_s:
+    if sys.argv[1] == "busy":
+        (a @ a).sum().item()
+    else:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("does", ["busy", "idle"])
+def test_another_process_counts_if_it_computes(
+    deltas: Deltas,
+    clock: SystemClock,
+    runtime: DeviceRuntime,
+    gemm: Callable[[], object],
+    monkeypatch: pytest.MonkeyPatch,
+    does: str,
+) -> None:
+    """A process that only has memory on the GPU is idle, one that multiplies is not."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, does], stdout=subprocess.PIPE, text=True
+    ) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "ready\n"
+            # Its own children are no company.
+            monkeypatch.setattr(
+                "pytest_gpuperf.collect.nvml.library.descends_from", _is
+            )
+            found = during(deltas, clock, runtime, gemm)
+        finally:
+            other.kill()
+    if found.sharing is Sharing.UNKNOWN:
+        pytest.skip(f"processes: {found.sharing_reason}")
+    if found.use_unknown:
+        silent = found.silent.get("use by process")
+        pytest.skip(f"use by process: {silent.reason if silent else 'no sample'}")
+
+    assert (other.pid in found.foreign_pids) is (does == "busy")
+    assert (other.pid in found.idle_pids) is (does == "idle")
+
+
+def _is(pid: int, other: int, _: Path) -> bool:
+    return pid == other
 
 
 def test_gpm_sees_what_runs(

@@ -20,7 +20,13 @@ NO_ROOM = {"utils", "helpers", "common", "core", "misc", "util", "tools", "base"
 MOST_FILES = 264  # pytest reads their names at each start: some 7 us each
 LEAST_STATEMENTS = 30  # of a module that one other imports: less is a slice of that one
 # a face of the package, and two nouns of their own: what the system says, what a call sees
-SMALL_NOUNS = {"__main__", "hookspecs", "collect/load", "collect/timing/contention"}
+SMALL_NOUNS = {
+    "__main__",
+    "hookspecs",
+    "collect/binary/vendors",
+    "collect/load",
+    "collect/timing/contention",
+}
 LONGEST_FUNCTION = 60
 REFUSAL = "PYTEST_DONT_REWRITE"  # pytest leaves a module alone whose docstring holds it
 

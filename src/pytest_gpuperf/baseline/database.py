@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from pytest_gpuperf.baseline.history import (
+    OLDEST_LIMIT,
     SESSION_LIMIT,
     Append,
     Drop,
@@ -285,12 +286,13 @@ class _Events:
 
     def __init__(self, events: Iterable[_Event]) -> None:
         self._hidden: dict[tuple[int, str], str] = {}
-        self._accepts: dict[int, list[tuple[str, int, frozenset[str] | None]]] = {}
+        # Session, last session before, number of the session, and metrics.
+        self._accepts: dict[int, list[tuple[str, int, int, frozenset[str] | None]]] = {}
         for event in sorted(events, key=lambda event: event.arrival):
             if event.kind == "accept":
-                until, metrics = _decoded(event.content)
+                until, accepted, metrics = msgspec.json.decode(event.content)
                 named = None if metrics is None else frozenset(metrics)
-                entry = (event.session, until, named)
+                entry = (event.session, until, accepted, named)
                 self._accepts.setdefault(event.test, []).append(entry)
             elif event.kind == "restore":
                 self._hidden.pop((event.test, event.session), None)
@@ -306,24 +308,34 @@ class _Events:
         return sum(
             (metrics is None or metric in metrics)
             and (arrival > until or session == accepted)
-            for accepted, until, metrics in self._accepts.get(test, ())
+            for accepted, until, _, metrics in self._accepts.get(test, ())
         )
+
+    def start(self, test: int, metric: str) -> int:
+        """Return the first session that may count of a metric, as far as it was accepted."""
+        return max(
+            (
+                min(until, accepted)
+                for _, until, accepted, metrics in self._accepts.get(test, ())
+                if metrics is None or metric in metrics
+            ),
+            default=0,
+        )
+
+    def has_accepts(self, test: int) -> bool:
+        """Return True if a metric of a test was accepted."""
+        return test in self._accepts
 
     def accept_count(self, test: int, metric: str) -> int:
         """Return the number of times that a metric was accepted."""
         return sum(
             metrics is None or metric in metrics
-            for _, _, metrics in self._accepts.get(test, ())
+            for _, _, _, metrics in self._accepts.get(test, ())
         )
 
     def removed(self) -> set[tuple[int, str]]:
         """Return the tests and sessions that were set aside."""
         return {at for at, kind in self._hidden.items() if kind == "remove"}
-
-
-def _decoded(content: str) -> tuple[int, list[str] | None]:
-    until, metrics = msgspec.json.decode(content)
-    return until, metrics
 
 
 def _events(engine: Engine, where: str, *arguments: object) -> list[_Event]:
@@ -392,8 +404,9 @@ class _Reader:
             for row, number in _metrics(self._engine).items()
             if metrics is None or original(row[0]) in metrics
         }
-        places, rows = self._values(slug, keys, numbers, newest=newest)
         events = self._events(slug, keys)
+        counted = events if newest else None
+        places, rows = self._values(slug, keys, numbers, counted)
         found = self._records(keys, numbers, rows, places, events)
         if newest:
             at = {key: test for test, key in keys.items()}
@@ -424,7 +437,7 @@ class _Reader:
         if not keys:
             return {}
         numbers = {number: row for row, number in _metrics(self._engine).items()}
-        places, rows = self._values(slug, keys, numbers, newest=False)
+        places, rows = self._values(slug, keys, numbers, None)
         found = self._records(keys, numbers, rows, places, _Events(()))
         at = {key: test for test, key in keys.items()}
         return by_key(r for r in found if (at[r.key], r.session.id) in wanted)
@@ -462,80 +475,130 @@ class _Reader:
         slug: str,
         keys: Collection[int],
         numbers: Mapping[int, MetricRow],
-        *,
-        newest: bool,
+        events: _Events | None,
     ) -> tuple[dict[_Place, bytes], list[tuple[Any, ...]]]:
-        """Return the details by record, and the rows of the values."""
+        """
+        Return the details by record, and the rows of the values.
+
+        Args:
+            slug: The kind of machine.
+
+            keys: The tests.
+
+            numbers: The metrics.
+
+            events: The log, to read only the sessions that may count, or None to read
+                all.
+        """
         if not numbers:
             return {}, []
-        metrics = ",".join(map(str, sorted(numbers)))
-        if newest and len(keys) > _FEW_TESTS:
-            chosen, is_all = self._newest_sessions(slug)
-            rows = self._of_sessions(chosen, metrics, keys)
-            if not is_all:
-                counts: dict[int, int] = {}
-                for row in rows:
-                    counts[row[2]] = counts.get(row[2], 0) + 1
-                few = [k for k in keys if counts.get(k, 0) < SESSION_LIMIT]
-                rows = [row for row in rows if counts[row[2]] >= SESSION_LIMIT]
-                rows += self._of_tests(few, metrics, newest=True)
-        else:
-            rows = self._of_tests(keys, metrics, newest=newest)
+        rows: list[tuple[Any, ...]] = []
+        few: Collection[int] = keys
+        if events is not None and len(keys) > _FEW_TESTS:
+            metrics = ",".join(map(str, sorted(numbers)))
+            rows, few = self._bulk(slug, keys, metrics, events)
+        alike: dict[tuple[int | None, str], list[int]] = {}
+        for test in few:
+            starts: dict[int | None, list[str]] = {}
+            for number, row in numbers.items():
+                start = None if events is None else events.start(test, original(row[0]))
+                starts.setdefault(start, []).append(str(number))
+            for start, some in starts.items():
+                alike.setdefault((start, ",".join(some)), []).append(test)
+        for (start, metrics), tests in alike.items():
+            rows += self._of_tests(tests, metrics, start)
         return self._details(rows, keys), rows
 
-    def _newest_sessions(self, slug: str) -> tuple[list[int], bool]:
+    def _bulk(
+        self, slug: str, keys: Collection[int], metrics: str, events: _Events
+    ) -> tuple[list[tuple[Any, ...]], Collection[int]]:
         """
-        Return the newest sessions of each size and shard, and whether these are all.
+        Return the rows of whole sessions, and the tests that must be looked up.
+
+        A test that some of these sessions lack may have others that count.
+        """
+        chosen, is_all = self._chosen_sessions(slug)
+        rows: list[tuple[Any, ...]] = []
+        counts: dict[int, int] = {}
+        for session in chosen:
+            of_session = self._of_session(session, metrics, keys)
+            rows += of_session
+            for test in {row[2] for row in of_session}:
+                counts[test] = counts.get(test, 0) + 1
+        if is_all:
+            return rows, ()
+        wanted = SESSION_LIMIT + OLDEST_LIMIT
+        few = {k for k in keys if counts.get(k, 0) < wanted or events.has_accepts(k)}
+        return [row for row in rows if row[2] not in few], few
+
+    def _chosen_sessions(self, slug: str) -> tuple[list[int], bool]:
+        """
+        Return the newest and oldest sessions of each size and shard, and whether these
+        are all.
         """
         rows = self._engine.rows(
             "SELECT s.arrival, s.company, s.shard FROM session s JOIN part p ON "
             "p.session = s.arrival WHERE p.kind = ? ORDER BY s.arrival DESC",
             plain(slug),
         )
-        counts: dict[tuple[int, str | None], int] = {}
-        chosen = []
+        alike: dict[tuple[int, str | None], list[int]] = {}
         for arrival, company, shard in rows:
-            count = counts[company, shard] = counts.get((company, shard), 0) + 1
-            if count <= SESSION_LIMIT:
-                chosen.append(arrival)
-        return chosen, len(chosen) == len(rows)
+            alike.setdefault((company, shard), []).append(arrival)
+        chosen = {
+            arrival
+            for several in alike.values()
+            for arrival in (*several[:SESSION_LIMIT], *several[-OLDEST_LIMIT:])
+        }
+        return sorted(chosen), len(chosen) == len(rows)
 
-    def _of_sessions(
-        self, sessions: Sequence[int], metrics: str, keys: Collection[int]
+    def _of_session(
+        self, session: int, metrics: str, keys: Collection[int]
     ) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = []
-        for session in sessions:
-            rows += (
-                row
-                for row in self._engine.rows(
-                    "SELECT session, metric, test, setting, revision, value, half_width, "  # noqa: S608 - numbers
-                    f"rest FROM value WHERE session = {session} AND metric IN ({metrics})"
-                )
-                if row[2] in keys
+        return [
+            row
+            for row in self._engine.rows(
+                "SELECT session, metric, test, setting, revision, value, half_width, "  # noqa: S608 - numbers
+                f"rest FROM value WHERE session = {session} AND metric IN ({metrics})"
             )
-        return rows
+            if row[2] in keys
+        ]
 
     def _of_tests(
-        self, keys: Collection[int], metrics: str, *, newest: bool
+        self, keys: Collection[int], metrics: str, start: int | None
     ) -> list[tuple[Any, ...]]:
+        """
+        Return the rows of some tests.
+
+        Args:
+            keys: The tests.
+
+            metrics: The metrics, as in a statement.
+
+            start: The first session that may count, or None to read all sessions.
+        """
         rows: list[tuple[Any, ...]] = []
+        columns = (
+            "v.session, v.metric, v.test, v.setting, v.revision, v.value, "
+            "v.half_width, v.rest"
+        )
         for some in _chunks(keys):
             where = f"v.test IN ({some}) AND v.metric IN ({metrics})"
-            columns = (
-                "v.session, v.metric, v.test, v.setting, v.revision, v.value, "
-                "v.half_width, v.rest"
-            )
-            statement = f"SELECT {columns} FROM value v WHERE {where}"  # noqa: S608 - numbers
-            if newest:
-                # The age is counted on the index alone.
+            if start is None:
+                statement = f"SELECT {columns} FROM value v WHERE {where}"  # noqa: S608 - numbers
+            else:
+                # The ages are counted on the index alone.
+                alike = "PARTITION BY v.test, v.metric, v.setting, s.company"
                 statement = (
                     f"SELECT {columns} FROM value v JOIN (SELECT v.session, v.metric, "  # noqa: S608 - numbers
-                    "v.test, v.setting, v.revision, ROW_NUMBER() OVER (PARTITION BY "
-                    "v.test, v.metric, v.setting, s.company ORDER BY v.session DESC, "
-                    "v.revision DESC) AS age FROM value v JOIN session s ON s.arrival = "
-                    f"v.session WHERE {where}) n ON n.session = v.session AND n.metric = "
-                    "v.metric AND n.test = v.test AND n.setting = v.setting AND "
-                    f"n.revision = v.revision WHERE n.age <= {SESSION_LIMIT}"
+                    "v.test, v.setting, v.revision, "
+                    f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
+                    f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
+                    "FROM value v JOIN session s ON s.arrival = v.session "
+                    f"WHERE {where} AND v.session >= {start}) n "
+                    "ON n.session = v.session AND n.metric = v.metric "
+                    "AND n.test = v.test AND n.setting = v.setting "
+                    "AND n.revision = v.revision "
+                    f"WHERE n.age <= {SESSION_LIMIT} OR n.place <= {OLDEST_LIMIT}"
                 )
             rows += self._engine.rows(statement)
         return rows
@@ -690,7 +753,8 @@ class _SessionWriter:
     def _accept(self, change: Restart) -> None:
         ((until,),) = self._engine.rows("SELECT MAX(arrival) FROM session")
         metrics = None if change.metrics is None else sorted(change.metrics)
-        content = json_text([until or 0, metrics])
+        ((accepted, _),) = self._session_row(change.record.session) or [(0, "")]
+        content = json_text([until or 0, accepted, metrics])
         test = _test_id(self._slug, change.key)
         self._log([("accept", test, change.record.session.id, content)])
 

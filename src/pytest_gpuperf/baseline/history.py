@@ -19,6 +19,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
+    COMPARED_SESSIONS,
     REFERENCES,
     STORE_VERSION,
     Record,
@@ -28,8 +29,10 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.sample import Estimate
 
-# docs/judging.md section 2: the maximum number of sessions of a test and choice.
-SESSION_LIMIT = 20
+# docs/judging.md section 2: the newest sessions of a test and choice that are kept, and
+# the oldest, from which a drift is measured.
+SESSION_LIMIT = COMPARED_SESSIONS
+OLDEST_LIMIT = 3
 # A test with more kernels would make its lines long, so its kernels are not stored.
 _MOST_KERNELS = 64
 # Significant digits of the time of a kernel, which no verdict uses.
@@ -128,24 +131,34 @@ def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
 
     Args:
         records: Sessions of one key, in any order. The last session with the same id
-            and choice is kept. At most `SESSION_LIMIT` sessions of each choice and
-            company are kept, because runs of a part must not push out runs of the whole
-            suite.
+            and choice is kept. At most the newest `SESSION_LIMIT` and the oldest
+            `OLDEST_LIMIT` sessions of each choice and company are kept, because runs of a
+            part must not push out runs of the whole suite.
     """
     unique = {(record.choice, record.session.id): record for record in records}
     ordered = sorted(unique.values(), key=_age)
     if len(ordered) <= SESSION_LIMIT:
         return tuple(ordered)
-    newest_first: list[StoredRecord] = []
-    for record in reversed(ordered):
-        newer_count = sum(
-            newer.choice == record.choice
-            and same_company(newer.session, record.session)
-            for newer in newest_first
+    kept = [
+        *_first_of_each(reversed(ordered), SESSION_LIMIT),
+        *_first_of_each(ordered, OLDEST_LIMIT),
+    ]
+    ids = {(record.choice, record.session.id) for record in kept}
+    return tuple([r for r in ordered if (r.choice, r.session.id) in ids])
+
+
+def _first_of_each(records: Iterable[StoredRecord], limit: int) -> list[StoredRecord]:
+    """Return the first records of each choice and company, up to a limit."""
+    first: list[StoredRecord] = []
+    for record in records:
+        alike_count = sum(
+            other.choice == record.choice
+            and same_company(other.session, record.session)
+            for other in first
         )
-        if newer_count < SESSION_LIMIT:
-            newest_first.append(record)
-    return tuple(reversed(newest_first))
+        if alike_count < limit:
+            first.append(record)
+    return first
 
 
 def by_key(

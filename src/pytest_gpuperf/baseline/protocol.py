@@ -128,8 +128,8 @@ class Store(Protocol):
         """
         Apply changes in order, under the store's lock.
 
-        The newest 20 sessions of each measurement and choice are kept. A session that
-        is new to the store gets the next arrival number.
+        Files keep the newest 20 and the oldest 3 sessions of each measurement and choice.
+        A session that is new to the store gets the next arrival number.
 
         Args:
             slug: The device of the sessions.

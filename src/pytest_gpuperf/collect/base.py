@@ -345,12 +345,18 @@ def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
     return repeat(_bound(fn, request.args, dict(request.kwargs))).__next__
 
 
+# Values of these types hold nothing and have finished. They are the usual results.
+PLAIN_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None)})
+
+
 def unsettled(output: object) -> list[Callable[[], object]]:
     """
     Return functions that wait for an output that is still being computed, as in jax.
 
     Checked are the output itself, or the first members of a tuple, list or dict.
     """
+    if type(output) in PLAIN_TYPES:
+        return []
     members: Iterable[object] = (output,)
     if isinstance(output, (tuple, list)):
         members = output[:_MEMBERS]

@@ -143,7 +143,9 @@ class CoreLoop:
             plain.
         """
         before_ns = self._loop_ns
-        self.refresh()
+        now_ns = self._clock.now_ns()
+        if self._next_ns is None or now_ns >= self._next_ns:
+            self._time(now_ns)
         if min(before_ns, self._loop_ns) <= 0:
             return None
         return (before_ns + self._loop_ns) / 2 / NS_PER_S
@@ -151,8 +153,10 @@ class CoreLoop:
     def refresh(self) -> None:
         """Time the loop again, unless already timed within the last millisecond."""
         now_ns = self._clock.now_ns()
-        if self._next_ns is not None and now_ns < self._next_ns:
-            return
+        if self._next_ns is None or now_ns >= self._next_ns:
+            self._time(now_ns)
+
+    def _time(self, now_ns: int) -> None:
         if self._clock.conditions():
             self._loop_ns = 0
         else:

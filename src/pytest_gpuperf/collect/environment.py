@@ -147,7 +147,7 @@ def known_facts(
     }
     if device is not None:
         capability = device.compute_capability
-        driver = device.driver_version
+        driver, runtime = device.driver_version, device.runtime_version
         default, enforced = device.power_limit_watts, device.enforced_power_limit_watts
         facts |= {
             "gpu_name": device.name,
@@ -166,6 +166,8 @@ def known_facts(
             "application_sm_clock_hz": device.application_sm_clock_hz,
             "application_memory_clock_hz": device.application_memory_clock_hz,
             "driver_branch": driver and driver.partition(".")[0],
+            "gpu_architecture": device.architecture,
+            "gpu_runtime": runtime and ".".join(runtime.split(".")[:2]),
             "device_method": DEVICE_METHOD,
         }
     return {name: str(value) for name, value in facts.items() if value is not None}
@@ -229,7 +231,10 @@ def soft_facts(
     }
     facts |= {**thread_limits(), **machine.versions}
     if device is not None:
-        facts["gpu_uuid"] = device.uuid
+        if device.uuid:
+            facts["gpu_uuid"] = device.uuid
+        if device.runtime_version is not None:
+            facts["runtime"] = device.runtime_version
         if device.driver_version is not None:
             facts["driver"] = device.driver_version
     return facts

@@ -1,16 +1,19 @@
-"""The GPU through the CUDA driver or torch: synchronization, L2 flush and device facts."""
+"""The GPUs through the CUDA driver: synchronization, L2 flush and device facts."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Mapping
-from types import ModuleType
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
+from pytest_gpuperf.collect.torch_device import FLUSH_FACTOR, TorchRuntime
 from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import Frozen
+
+_T = TypeVar("_T")
 
 
 class LoadedLibrary:
@@ -87,145 +90,6 @@ _PROCESS = None if sys.platform == "win32" else ctypes.CDLL(None)
 _WALK = getattr(_PROCESS, "dl_iterate_phdr", None)
 
 
-# docs/judging.md section 5: a buffer of twice the L2.
-_FLUSH_FACTOR = 2
-# Larger than the 126 MB of a B200, the largest L2 so far.
-_UNKNOWN_L2_BYTES = 128 << 20
-
-
-class TorchRuntime:
-    """
-    A device that torch supports and CUDA does not: AMD's, Intel's or Apple's.
-
-    Nothing is imported. As long as torch has not started a device, the runtime is not
-    active.
-
-    *Unverified on hardware:* not yet tried on any such device.
-
-    Args:
-        modules: The loaded modules by name, or None for those of this interpreter.
-    """
-
-    def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
-        self._modules = sys.modules if modules is None else modules
-        # By device, kept for the next flush.
-        self._buffers: dict[str, Any] = {}
-
-    @property
-    def vendor(self) -> str:
-        """The vendor of the device, or "" if none is in use."""
-        device = self.device()
-        if device is None:
-            return ""
-        # torch for ROCm calls its devices "cuda".
-        if device.type == "cuda":
-            return "amd"
-        return {"xpu": "intel", "mps": "apple"}.get(device.type, str(device.type))
-
-    def device(self) -> Any | None:  # noqa: ANN401 - an optional library has no types
-        """Return torch's device, or None if torch has started none or uses CUDA."""
-        torch: Any = self._modules.get("torch")
-        if torch is None:
-            return None
-        try:
-            # The devices belong to the CUDA driver.
-            if torch.version.cuda is not None:
-                return None
-            device = torch.accelerator.current_accelerator()
-            if device is None:
-                return None
-            backend = getattr(torch, device.type)
-            # mps has no such function, and gives no other sign.
-            tell = getattr(backend, "is_initialized", None)
-            begun = backend.driver_allocated_memory() > 0 if tell is None else tell()
-            if not begun:
-                return None
-        except (AttributeError, RuntimeError):
-            # torch is older than 2.6, or is still being imported.
-            return None
-        return device
-
-    def active(self) -> bool:
-        """Return True if torch has started a device that is not CUDA's."""
-        return self.device() is not None
-
-    def synchronize(self) -> None:
-        """
-        Wait for the current device. Do nothing if there is none.
-
-        Raises:
-            CollectError: The device reports an error.
-        """
-        if self.device() is None:
-            return
-        torch: Any = self._modules["torch"]
-        try:
-            torch.accelerator.synchronize()
-        except RuntimeError as error:
-            raise torch_failure("torch.accelerator.synchronize", error) from error
-
-    def flush_l2(self) -> None:
-        """
-        Overwrite a buffer of twice the L2, or of 256 MiB if torch does not know the L2's size.
-
-        Raises:
-            CollectError: The device reports an error, for example out of memory.
-        """
-        device = self.device()
-        if device is None:
-            return
-        torch: Any = self._modules["torch"]
-        try:
-            if str(device) not in self._buffers:
-                backend = getattr(torch, device.type)
-                properties = getattr(backend, "get_device_properties", None)
-                l2_bytes = properties and getattr(properties(), "L2_cache_size", None)
-                size_bytes = _FLUSH_FACTOR * int(l2_bytes or _UNKNOWN_L2_BYTES)
-                self._buffers[str(device)] = torch.empty(
-                    size_bytes, dtype=torch.uint8, device=device
-                )
-            self._buffers[str(device)].zero_()
-        except RuntimeError as error:
-            raise torch_failure("torch.Tensor.zero_", error) from error
-
-    def free_bytes(self) -> int | None:
-        """Return the device's free memory [B], or None if unknown to torch (Apple)."""
-        device = self.device()
-        if device is None:
-            return None
-        torch: Any = self._modules["torch"]
-        tell = getattr(getattr(torch, device.type), "mem_get_info", None)
-        try:
-            return None if tell is None else int(tell()[0])
-        except RuntimeError:
-            # Some Intel drivers do not report the free memory.
-            return None
-
-    def device_uuid(self) -> str | None:
-        """Return None, because no tool used here knows the device by torch's name."""
-        return None
-
-    def facts_of(self, uuid: str) -> None:  # noqa: ARG002 - of the seam
-        """Return None, because the CUDA driver does not know the device."""
-        return
-
-
-def torch_failure(name: str, error: Exception) -> CollectError:
-    """
-    Return the error for an error of torch. Only the first line of the message is kept.
-
-    Args:
-        name: The function of torch that raised the error.
-
-        error: The error raised by torch.
-    """
-    first, *_ = str(error).splitlines() or ["an unknown error"]
-    return CollectError(
-        f"{name} failed: {first}",
-        remedy="run the test alone to find the call behind it",
-    )
-
-
 _SUCCESS = 0
 # The process is exiting, so there is nothing left to wait for.
 _DEINITIALIZED = 4
@@ -296,22 +160,40 @@ class DeviceRuntime(Protocol):
         """The vendor of the device: "nvidia", "amd", "intel", "apple", or "" if none is in use."""
 
     def active(self) -> bool:
-        """Return True if the calling thread uses a device now."""
+        """
+        Return True if this process uses a device now, and find all devices in use.
+
+        The other functions know the devices that the last call found.
+        """
 
     def synchronize(self) -> None:
-        """Wait until the device has finished all work. Do nothing if not active."""
+        """Wait until all devices in use have finished their work. Do nothing if not active."""
 
     def flush_l2(self) -> None:
-        """Evict the device's L2, in the default stream, without waiting."""
+        """Evict the L2 of all devices in use, in the default stream, without waiting."""
 
     def free_bytes(self) -> int | None:
-        """Return the free memory of the device in use [B], or None if unknown."""
+        """Return the least free memory of a device in use [B], or None if unknown."""
 
     def device_uuid(self) -> str | None:
         """Return the UUID of the device in use, or None if none is in use."""
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
         """Return the driver's facts of a device, or None if not in use or not present."""
+
+    def own_device(self) -> Device | None:
+        """Return the device in use if only the runtime knows it (torch), or None."""
+
+
+def wait_for_all(runtime: DeviceRuntime) -> None:
+    """
+    Wait for all devices, including those that the work has started.
+
+    Raises:
+        CollectError: A device reports an error.
+    """
+    runtime.active()
+    runtime.synchronize()
 
 
 class NoDevice:
@@ -341,15 +223,22 @@ class NoDevice:
         """Return None."""
         return None
 
+    def own_device(self) -> Device | None:
+        """Return None."""
+        return None
+
 
 class CudaRuntime:
     """
     The CUDA driver that the tests themselves have loaded into this process.
 
     The runtime loads no library and creates no context. As long as no other code has
-    done so, it is not active and waits for nothing. Only the context of the calling
-    thread is known: work on other devices or in other threads' contexts is not waited
-    for.
+    done so, it is not active and waits for nothing.
+
+    The devices in use are those whose primary context exists, whichever thread works in
+    it, and the device of the calling thread's context. `active` looks for them, the
+    other functions use what it found. A context that another thread made for itself
+    (`cuCtxCreate`) is not known to the driver's other callers, so it is not waited for.
 
     Tested on an H200 (driver 580). *Unverified on hardware:* more than one device in a
     process, and MIG.
@@ -366,25 +255,35 @@ class CudaRuntime:
         self._driver: Any | None = None
         # By context.
         self._buffers: dict[int, _FlushBuffer] = {}
+        # None until the driver is started.
+        self._devices_count: int | None = None
+        # The primary contexts that exist, by device.
+        self._primaries: dict[int, int] = {}
 
     def active(self) -> bool:
-        """Return True if the calling thread has a current context."""
-        return self._context() is not None
+        """Return True if this process uses a device, and find all devices in use."""
+        if self._loaded() is None:
+            return False
+        self._primaries = {
+            ordinal: self._primary(ordinal)
+            for ordinal in range(self._count())
+            if self._is_started(ordinal)
+        }
+        return bool(self._primaries) or self._context() is not None
 
     def synchronize(self) -> None:
         """
-        Wait for the current context. Do nothing if there is none.
+        Wait for all devices in use. Do nothing if there is none.
 
         Raises:
             CollectError: The driver reports an error, possibly one of an earlier
                 kernel.
         """
-        if self._context() is not None:
-            self._call("cuCtxSynchronize")
+        self._in_each(lambda _: self._call("cuCtxSynchronize"))
 
     def flush_l2(self) -> None:
         """
-        Overwrite a buffer of twice the L2, and reset the persisting lines of the L2.
+        Overwrite a buffer of twice the L2 of each device in use, and reset the persisting lines.
 
         The buffer is kept for the next flush. It belongs to the context and ends with
         it. A context that was reset keeps its handle, but has other memory at the
@@ -393,9 +292,10 @@ class CudaRuntime:
         Raises:
             CollectError: The driver reports an error, for example out of memory.
         """
-        context = self._context()
-        if context is None:
-            return
+        self._in_each(self._flush)
+
+    def _flush(self, context: int) -> None:
+        """Flush the L2 of the device of a context, which is current."""
         buffer = self._buffers.get(context)
         if buffer is None or self._extent(buffer.address) != buffer.extent:
             l2_bytes = ctypes.c_int()
@@ -405,7 +305,7 @@ class CudaRuntime:
                 ctypes.c_int(_L2_CACHE_SIZE),
                 self._device(),
             )
-            size_bytes = _FLUSH_FACTOR * l2_bytes.value
+            size_bytes = FLUSH_FACTOR * l2_bytes.value
             address = ctypes.c_uint64()
             # One byte more, so that the size differs from that of a test's array at the
             # same address.
@@ -427,22 +327,24 @@ class CudaRuntime:
         )
 
     def free_bytes(self) -> int | None:
-        """Return the free memory of the current context's device [B], or None if unknown."""
-        if self._context() is None:
-            return None
-        free_bytes, total_bytes = ctypes.c_size_t(), ctypes.c_size_t()
-        status = self._driver.cuMemGetInfo_v2(  # type: ignore[union-attr] # _context found it
-            ctypes.byref(free_bytes), ctypes.byref(total_bytes)
-        )
-        return free_bytes.value if status == _SUCCESS else None
+        """
+        Return the least free memory of a device in use [B], or None if unknown.
+        """
+        frees_bytes = self._in_each(self._free_bytes)
+        known_bytes = [
+            free_bytes for free_bytes in frees_bytes if free_bytes is not None
+        ]
+        # One device that does not say may be full.
+        return min(known_bytes) if known_bytes and None not in frees_bytes else None
 
     def device_uuid(self) -> str | None:
         """
-        Return the UUID of the current context's device, as `GPU-…`, or None without a context.
+        Return the UUID of the device of this thread's context, as `GPU-…`, or None.
+
+        Without such a context it is the first device that another thread uses.
         """
-        if self._context() is None:
-            return None
-        return f"GPU-{self._uuid(self._device())}"
+        uuids = self._in_each(lambda _: self._uuid(self._device()))
+        return f"GPU-{uuids[0]}" if uuids else None
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
         """
@@ -482,6 +384,10 @@ class CudaRuntime:
             )
         return None
 
+    def own_device(self) -> Device | None:
+        """Return None, because NVML knows the device."""
+        return None
+
     def _attribute(
         self, attribute: int, device: ctypes.c_int, *, least: int = 1
     ) -> int | None:
@@ -512,6 +418,59 @@ class CudaRuntime:
         device = ctypes.c_int()
         self._call("cuCtxGetDevice", ctypes.byref(device))
         return device
+
+    def _in_each(self, act: Callable[[int], _T]) -> list[_T]:
+        """
+        Act in each context in use, and return what the acts returned.
+
+        The calling thread's own context comes first. Each context is current while the
+        act runs, which gets its handle.
+        """
+        own = self._context()
+        results = [] if own is None else [act(own)]
+        for ordinal, handle in self._primaries.items():
+            # A context may have been reset since it was found.
+            if handle == own or not self._is_started(ordinal):
+                continue
+            self._call("cuCtxPushCurrent_v2", ctypes.c_void_p(handle))
+            try:
+                results.append(act(handle))
+            finally:
+                self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        return results
+
+    def _free_bytes(self, _: int) -> int | None:
+        free_bytes, total_bytes = ctypes.c_size_t(), ctypes.c_size_t()
+        status = self._driver.cuMemGetInfo_v2(  # type: ignore[union-attr] # _in_each found it
+            ctypes.byref(free_bytes), ctypes.byref(total_bytes)
+        )
+        return free_bytes.value if status == _SUCCESS else None
+
+    def _count(self) -> int:
+        """Return the number of devices, or 0 if the driver is not started."""
+        if self._devices_count is None:
+            count = ctypes.c_int()
+            status = self._driver.cuDeviceGetCount(ctypes.byref(count))  # type: ignore[union-attr] # active found it
+            if status != _SUCCESS:
+                return 0
+            self._devices_count = count.value
+        return self._devices_count
+
+    def _is_started(self, ordinal: int) -> bool:
+        """Return True if the primary context of a device exists."""
+        flags, exists = ctypes.c_uint(), ctypes.c_int()
+        status = self._driver.cuDevicePrimaryCtxGetState(  # type: ignore[union-attr] # active found it
+            ctypes.c_int(ordinal), ctypes.byref(flags), ctypes.byref(exists)
+        )
+        return status == _SUCCESS and bool(exists.value)
+
+    def _primary(self, ordinal: int) -> int:
+        """Return the handle of an existing primary context, and leave its owners as they are."""
+        handle = ctypes.c_void_p()
+        device = ctypes.c_int(ordinal)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(handle), device)
+        self._call("cuDevicePrimaryCtxRelease_v2", device)
+        return handle.value or 0
 
     def _context(self) -> int | None:
         """Return the handle of the thread's current context, or None."""
@@ -556,7 +515,7 @@ class FirstInUse:
         return self._chosen.vendor if self.active() and self._chosen else ""
 
     def active(self) -> bool:
-        """Return True if the calling thread uses a device now."""
+        """Return True if this process uses a device now, and find all devices in use."""
         if self._chosen is None:
             # Not a generator, because this is called often.
             for runtime in self._runtimes:
@@ -588,6 +547,10 @@ class FirstInUse:
         """Return a driver's facts of a device, or None if unknown to every driver."""
         answers = (runtime.facts_of(uuid) for runtime in self._runtimes)
         return next((facts for facts in answers if facts is not None), None)
+
+    def own_device(self) -> Device | None:
+        """Return the device in use if only its runtime knows it, or None."""
+        return self._used().own_device() if self.active() else None
 
     def _used(self) -> DeviceRuntime:
         return self._chosen or self._runtimes[0]

@@ -321,9 +321,11 @@ def _usual(
     down and from the reference workloads.
     """
     clock = tests[0].comparison.clock
-    if any(test.dof for test in tests):
-        pairs = zip(residuals, tests, strict=True)
-        return usual_spread(((r.variance, test.dof) for r, test in pairs), clock)
+    dofs = [len(test.stored) - 1 for test in tests]
+    if any(dofs):
+        return usual_spread(
+            zip([r.variance for r in residuals], dofs, strict=True), clock
+        )
     quiet = [
         test
         for test, control in zip(tests, controls, strict=True)
@@ -485,7 +487,8 @@ def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
-    nothing = not any(v for s in test.comparison.stored for v in s.run_values)
+    then = [session.run_values for session in test.comparison.stored]
+    nothing = not any(map(any, then))
     reference = 0.0 if nothing else test.in_unit(test.mean)
     change = partial(
         Change,

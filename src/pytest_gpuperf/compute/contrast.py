@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from statistics import median
 
+from pytest_gpuperf.compute.drift import TREND_SESSIONS
 from pytest_gpuperf.compute.spread import (
     LEAST_VARIANCE,
     UsualSpread,
@@ -83,6 +84,8 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
         lowest: The lowest of five or more deciding fresh processes, or None.
 
         highest: The highest of five or more deciding fresh processes, or None.
+
+        of_trend: Whether the spread of the stored sessions is taken about their trend.
     """
 
     comparison: Comparison
@@ -96,6 +99,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     floor: float = 0.0
     lowest: Nearest | None = None
     highest: Nearest | None = None
+    of_trend: bool = False
 
     @property
     def run_count(self) -> int:
@@ -105,7 +109,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     @property
     def dof(self) -> int:
         """Degrees of freedom of the variance of the stored sessions."""
-        return len(self.stored) - 1
+        return len(self.stored) - (2 if self.of_trend else 1)
 
     @property
     def difference(self) -> float:
@@ -266,6 +270,7 @@ def _contrast(comparison: Comparison) -> Contrast:
         floor=floor,
         lowest=lowest,
         highest=highest,
+        of_trend=len(stored) >= TREND_SESSIONS,
     )
 
 

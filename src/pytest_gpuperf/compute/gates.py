@@ -91,6 +91,14 @@ def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
     drift_void, capped = _capped(deltas)
     voids.extend(drift_void)
     notes.extend(capped)
+    if deltas.idle_pids:
+        pids = ", ".join(map(str, deltas.idle_pids))
+        are_many = len(deltas.idle_pids) > 1
+        text = (
+            f"process{'es' * are_many} {pids} {'have' if are_many else 'has'} memory on"
+            " the same GPU, and did not use it meanwhile"
+        )
+        notes.append(Note(code="idle-process", text=text))
     if deltas.sharing is Sharing.UNKNOWN:
         text = (
             "whether others computed on the GPU is not known:"
@@ -155,9 +163,10 @@ def _disturbances(deltas: DeviceDeltas) -> Iterable[Void]:
     if deltas.sharing is Sharing.FOREIGN:
         pids = ", ".join(map(str, deltas.foreign_pids))
         are_many = len(deltas.foreign_pids) > 1
+        computed = "may have computed" if deltas.use_unknown else "computed"
         yield Void(
             code=VoidCode.FOREIGN_PROCESS,
-            reason=f"process{'es' * are_many} {pids} computed on the same GPU",
+            reason=f"process{'es' * are_many} {pids} {computed} on the same GPU",
             remedy=f"end {'them' if are_many else 'it'}, or measure on another GPU",
         )
 

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter, mul
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.compute.drift import about_trend
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, with_checked
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import CoreSpeed
 
@@ -58,6 +61,7 @@ _OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)
 # Largest change of a process's logarithm at constant speed of the core. A process that
 # is further off was not slowed by the core.
 _MOST_CHANGE = 0.2
+_LOOP = attrgetter("loop_s")
 # Neighbours, clocks and kinds of core change the time of a loop by less.
 _MOST_RATIO = 10
 # Assumed variance of the loop's logarithm between two releases or builds of Python.
@@ -231,23 +235,21 @@ def at_one_speed(
     sessions = (*known, current)
     if min([min(session.run_values) for session in (*stored, current)]) <= 0:
         return None
-    loops = [[math.log(core.loop_s) for core in s.cores] for s in sessions]
+    loops = [[*map(math.log, map(_LOOP, session.cores))] for session in sessions]
     slope, precision = _slope(sessions, loops)
     apart = max(map(max, loops)) - min(map(min, loops))
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
     *then, now = loops
     usual = fmean([fmean(s) if len(s) > 1 else s[0] for s in then])
-    distance = _told(median(now) - usual)
-    loops_of_known = iter(then)
+    converted = _at_speed(sessions, loops, usual, slope)
+    if converted is None:
+        return None
+    (distance,) = _told([median(now) - usual])
+    of_known = iter(converted)
     return AtOneSpeed(
-        current=_at_speed(current, now, usual, slope),
-        stored=tuple(
-            [
-                _at_speed(s, next(loops_of_known), usual, slope) if s.cores else s
-                for s in stored
-            ]
-        ),
+        current=converted[-1],
+        stored=tuple([next(of_known) if s.cores else s for s in stored]),
         log_shift=slope * distance,
         variance=distance**2 / precision
         + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
@@ -289,7 +291,7 @@ def without_machine(
     residuals = [
         Residual(
             difference=t.difference,
-            variance=_variance(t, t.mean, t.stored),
+            variance=_variance(t, t.stored),
             extra=t.comparison.core_variance,
         )
         for t in tests
@@ -341,7 +343,7 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
         for name, value in zip(control.session_ids, control.stored, strict=True):
             apart.setdefault(name, []).append(value - control.mean)
     return CommonMove(
-        log_shift=median(control.difference for control in controls),
+        log_shift=median([control.now - control.mean for control in controls]),
         sessions={
             name: median(distances)
             for name, distances in apart.items()
@@ -370,7 +372,9 @@ def _without_moves(
             products += step * distance
             about_mean += distance * distance
             about_move += (distance - step) ** 2
-    noise = min(about_move, about_mean) / max(1, sum(test.dof for test in tests))
+    noise = min(about_move, about_mean) / max(
+        1, sum([len(test.stored) - 1 for test in tests])
+    )
     followed = followed_share(squares=squares, products=products, noise=noise)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
@@ -382,7 +386,7 @@ def _without_moves(
         residuals.append(
             Residual(
                 difference=test.difference - shift,
-                variance=_variance(test, test.mean, rest),
+                variance=_variance(test, rest),
                 extra=followed.variance_left(now) + test.comparison.core_variance,
                 shift=shift,
             )
@@ -390,9 +394,18 @@ def _without_moves(
     return residuals
 
 
-def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
-    """Return the variance of a test's sessions about a mean, at least 0.001 squared."""
-    squares = sum([(value - mean) * (value - mean) for value in values])
+def _variance(test: Contrast, values: Sequence[float]) -> float:
+    """
+    Return the variance of a test's sessions, at least 0.001 squared.
+
+    Of many sessions it is the variance about their trend: if a value drifts, its sessions
+    are far from their mean, and no change would be found.
+    """
+    if test.of_trend:
+        squares = about_trend(values)
+    else:
+        mean = test.mean
+        squares = sum([(value - mean) * (value - mean) for value in values])
     return max(squares / max(1, test.dof), LEAST_VARIANCE)
 
 
@@ -414,17 +427,13 @@ def _slope(
             precision += core.precision
     # Current processes are compared among themselves only, because the change between
     # current and stored ones is still unknown.
-    for group in (range(len(sessions) - 1), (len(sessions) - 1,)):
-        if sum(len(loops[place]) for place in group) <= 1:
+    for group in (slice(-1), slice(-1, None)):
+        of_group = [*chain.from_iterable(loops[group])]
+        if len(of_group) <= 1:
             continue  # A single process shows no power.
-        pairs = [
-            (loop, math.log(value))
-            for place in group
-            for loop, value in zip(
-                loops[place], sessions[place].run_values, strict=True
-            )
-        ]
-        usual_loop = median(loop for loop, _ in pairs)
+        values = chain.from_iterable([s.run_values for s in sessions[group]])
+        pairs = list(zip(of_group, map(math.log, values), strict=True))
+        usual_loop = median(of_group)
         rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
         usual_rest = median(rests)
         # A process that is further off was not slowed by the core.
@@ -435,35 +444,50 @@ def _slope(
             <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
         ]
         if pairs:
-            middle = fmean(loop for loop, _ in pairs)
-            weighted += _sum((loop - middle) * time for loop, time in pairs)
-            precision += _sum((loop - middle) ** 2 for loop, _ in pairs)
+            # Lists, because each item of a generator is a call.
+            middle = fmean([loop for loop, _ in pairs])
+            products = [(loop - middle) * time for loop, time in pairs]
+            squares = [(loop - middle) ** 2 for loop, _ in pairs]
+            weighted += math.fsum(products) / _PROCESS_NOISE
+            precision += math.fsum(squares) / _PROCESS_NOISE
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
 
 
-def _told(distance: float) -> float:
-    """Return the core's part of a loop's distance, nearly all of a large distance."""
-    square = distance * distance
-    return distance * square / (square + _LOOP_NOISE)
-
-
-def _sum(squares: Iterable[float]) -> float:
-    return math.fsum(squares) / _PROCESS_NOISE
+def _told(distances: Iterable[float]) -> list[float]:
+    """Return the core's part of each distance of a loop, nearly all of a large distance."""
+    return [
+        distance * square / (square + _LOOP_NOISE)
+        for distance in distances
+        for square in (distance * distance,)
+    ]
 
 
 def _at_speed(
-    session: SessionValue, loops: Sequence[float], usual: float, slope: float
-) -> SessionValue:
-    """Convert a session to the speed of the usual loop, given as a logarithm."""
-    run_values = [
-        value * math.exp(-slope * _told(loop - usual))
-        for value, loop in zip(session.run_values, loops, strict=True)
-    ]
-    if not session.alone_values:  # The usual case.
-        return replace(session, run_values=tuple(run_values))
-    # A value measured alone is compared with the suite's, so both need one speed.
-    alone = [
-        value * math.exp(-slope * _told(math.log(core.loop_s) - usual))
-        for value, core in zip(session.alone_values, session.alone_cores, strict=False)
-    ]
-    return replace(session, run_values=tuple(run_values), alone_values=tuple(alone))
+    sessions: Sequence[SessionValue],
+    loops: Sequence[Sequence[float]],
+    usual: float,
+    slope: float,
+) -> list[SessionValue] | None:
+    """
+    Convert sessions to the speed of the usual loop, given as a logarithm.
+
+    None if no float holds a converted value.
+    """
+    told = _told([loop - usual for loop in chain.from_iterable(loops)])
+    factors = iter([math.exp(-slope * distance) for distance in told])
+    converted = []
+    for session in sessions:
+        run_values = tuple(map(mul, session.run_values, factors))
+        alone_values = session.alone_values
+        if alone_values:
+            # A value measured alone is compared with the suite's, so both need one speed.
+            alone = map(math.log, map(_LOOP, session.alone_cores))
+            alone_told = _told([loop - usual for loop in alone])
+            of_alone = [math.exp(-slope * distance) for distance in alone_told]
+            alone_values = tuple(map(mul, alone_values, of_alone))
+        if math.inf in run_values or math.inf in alone_values:
+            return None
+        converted.append(
+            with_checked(session, run_values=run_values, alone_values=alone_values)
+        )
+    return converted

@@ -20,7 +20,7 @@ from pytest_gpuperf.model.environment import (
     differences,
     differences_from_stored,
     facts_of,
-    same_company,
+    same_count,
 )
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Combine, Family, Metric, metric_of
@@ -82,6 +82,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
         disk_shift: Slowdown of the disk beyond which a slowdown of a test that waits for
             it shows nothing [fraction].
 
+        cache_slowdown: Factor by which reads beyond a core's caches must be slower than in
+            all stored sessions to explain the slowdown of a test.
+
         blind_limits: Largest detectable change, as a multiple of the limit, with which a
             value is still called unchanged. For limits set by the user.
 
@@ -105,6 +108,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
     usual_sessions: int = 5
     # A disk with a budget of operations became 5 times as slow when it was spent.
     disk_shift: float = 0.5
+    # Reads of unchanged suites differ by up to 1.5 times from one quiet session to another.
+    # Beside processes that empty the shared cache they take 5 to 10 times as long.
+    cache_slowdown: float = 2.0
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True
@@ -255,7 +261,8 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         session = self.session
         if session is None or session.ran_count is None:
             return self.stored
-        return tuple([s for s in self.stored if same_company(session, s.session)])
+        now = session.ran_count
+        return tuple([s for s in self.stored if same_count(now, s.session.ran_count)])
 
     @property
     def of_file(self) -> bool:
@@ -409,10 +416,9 @@ def case_of(
     estimate, choice = now[0] if now else (None, None)
     first = records[0]
     # A process that lost the source has no facts of the source.
-    about = next(
-        (record for record in usable if estimate in record.estimates),
-        (usable or records)[0],
-    )
+    about = (usable or records)[0]
+    if len(usable) > 1:
+        about = next((r for r in usable if estimate in r.estimates), about)
     comparable, differing, sources = _comparable(estimate, about, having, across)
     of_name = metric_of(metric)
     if estimate is not None:
@@ -669,6 +675,8 @@ def _best(
 ) -> list[_Chosen]:
     """Return the current values of the best source that the stored sessions also have."""
     whole = _whole(metric, records)
+    if len(whole) <= 1:  # The usual case: nothing to choose from.
+        return whole
     held = {(v.source, v.unit) for _, v in having}
     shared = [e.source for e, _ in whole if (e.source, e.unit) in held]
     source = best_source(shared or [e.source for e, _ in whole])
@@ -845,12 +853,17 @@ def _moved(
     if not comparable:
         return NO_FACTS
     ids = {stored.session.id for stored in comparable}
-    held = [session for session in sessions if session.session.id in ids]
     newest = comparable[-1].session.id
-    then = next((s.soft_facts for s in held if s.session.id == newest), {})
-    moved = differences(record.soft_facts, then)
-    tests = [s.test_digest for s in held if s.test_digest is not None]
-    other = next((t for t in reversed(tests) if t != record.test_digest), None)
+    then: Mapping[str, str] | None = None
+    other = None
+    for session in sessions:  # Called for each test: not four generators.
+        if session.session.id not in ids:
+            continue
+        if then is None and session.session.id == newest:
+            then = session.soft_facts
+        if session.test_digest not in {None, record.test_digest}:
+            other = session.test_digest
+    moved = differences(record.soft_facts, then or {})
     if other is not None and record.test_digest is not None:
         moved[TEST] = (other, record.test_digest)
     return moved or NO_FACTS

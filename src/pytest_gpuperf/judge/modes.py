@@ -1,12 +1,21 @@
-"""Second modes: stored values that were as slow, or as fast, as a value of now."""
+"""Explanations outside the code: second modes, shared cores, slow caches."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from statistics import median
 
-from pytest_gpuperf.judge.case import OVERSUBSCRIBED, Case, Confirmation, StoredValue
+from pytest_gpuperf.judge.case import (
+    OVERSUBSCRIBED,
+    Case,
+    Confirmation,
+    Reference,
+    StoredValue,
+)
 from pytest_gpuperf.model.change import Change, Comparison
+from pytest_gpuperf.model.environment import Host
+from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import SeenValue
 
 # Two sessions are a mode. A single bad session of a test that computes is not. A test that
@@ -111,6 +120,31 @@ def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> s
     """Return the note about threads that shared the cores, or ""."""
     fresh = {} if confirmation is None else confirmation.notes
     return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
+
+
+def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]:
+    """
+    Return how many times as slow reads beyond a core's caches are, by host.
+
+    Args:
+        references: Times of reference workloads in this session, the stored sessions and
+            the fresh processes, which count where they are faster.
+
+    Returns:
+        The factor against the slowest stored session. A host without such reads, now or in
+        a stored session, is left out.
+    """
+    factors: dict[Host | None, float] = {}
+    for reference in references:
+        stored = [median(s.value.run_values) for s in reference.stored]
+        now = [
+            median(value.run_values)
+            for value in (reference.current, reference.fresh)
+            if value is not None
+        ]
+        if reference.bound_class is BoundClass.CACHE and stored and now:
+            factors[reference.host] = min(now) / max(stored)
+    return factors
 
 
 def _seen(stored: StoredValue, *, alone: bool = False) -> SeenValue:

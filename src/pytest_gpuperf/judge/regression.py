@@ -11,7 +11,9 @@ from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choi
 from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.compute.suspects import weighed_changes
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
+from pytest_gpuperf.judge.drift import with_drifts
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
+from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
     Ruling,
     comparable,
@@ -106,11 +108,13 @@ def settle(
             by_both.append(both)
     shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
     rulings = _rulings(pairs, by_both, confirmations, policy, shared, complete=complete)
+    slowdowns = cache_slowdowns(references)
     ruled = (
-        rule(case, ruling, policy)
+        rule(case, ruling, policy, cache_slowdown=slowdowns.get(case.host))
         for (case, _), ruling in zip(pairs, rulings, strict=True)
     )
-    return tuple(next(ruled) if verdict is None else verdict for verdict in verdicts)
+    decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
+    return with_drifts(decided, cases, references, policy)
 
 
 def shown(

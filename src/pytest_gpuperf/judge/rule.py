@@ -24,11 +24,17 @@ from pytest_gpuperf.judge.case import (
 )
 from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
-from pytest_gpuperf.model.environment import Session, family_of, same_company
+from pytest_gpuperf.model.environment import family_of, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import BoundClass, Kind, SessionValue, VoidCode
+from pytest_gpuperf.model.record import (
+    COMPARED_SESSIONS,
+    BoundClass,
+    Kind,
+    SessionValue,
+    VoidCode,
+)
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
@@ -139,8 +145,26 @@ def verdict_of(
     )
 
 
-def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
-    """Return the verdict of a gated case by the numbers of a ruling."""
+def rule(
+    case: Case,
+    ruling: Ruling,
+    policy: Policy,
+    *,
+    cache_slowdown: float | None = None,
+) -> Verdict:
+    """
+    Return the verdict of a gated case by the numbers of a ruling.
+
+    Args:
+        case: The case.
+
+        ruling: The change and its chances.
+
+        policy: The rule's constants.
+
+        cache_slowdown: Factor by which reads beyond a core's caches are slower than in all
+            stored sessions, or None if unknown.
+    """
     limit = case.limit or 0.0
     if ruling.change.exact:
         outcome, reason = by_equality(ruling.worsening, limit)
@@ -159,7 +183,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(case, ruling, cause, undecided=undecided)
     if (outcome, reason) in _DOUBTED and not ruling.change.exact:
-        doubt = _doubt_of(case, ruling, policy)
+        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
@@ -210,8 +234,14 @@ _DOUBTED = {
 }
 
 
+_SLOW_READS = (
+    "reads beyond a core's caches take {:.3g} times as long as in the stored sessions: "
+    "other programs use the memory"
+)
+
+
 def _doubt_of(
-    case: Case, ruling: Ruling, policy: Policy
+    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return a cause outside the code that may explain a change, or None."""
     compared = comparison_of(case, policy, ruling.confirmation)
@@ -222,6 +252,11 @@ def _doubt_of(
     shift = ruling.change.machine_shift
     if case.bound_class is BoundClass.DISK and (shift or 0.0) > policy.disk_shift:
         text = f"the disk is {1 + (shift or 0.0):.3g} times as slow as in the stored sessions"
+    # No test is slowed by more than the reads.
+    is_explained = 0 < ruling.worsening < cache_slowdown - 1
+    if cache_slowdown > policy.cache_slowdown and is_explained and not text:
+        of_host = case.bound_class is BoundClass.HOST and not case.counts
+        text = _SLOW_READS.format(cache_slowdown) if of_host else ""
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
     return None
@@ -402,7 +437,7 @@ def _span(case: Case) -> BaselineSpan | None:
     first, last = stored[0].session, stored[-1].session
     of_suite = False
     if not case.counts:
-        count = sum(same_company(each.session, _OF_ONE_TEST) for each in stored)
+        count = sum([same_count(each.session.ran_count, 1) for each in stored])
         of_suite = count < min(POLICY.least_sessions, len(stored))
     return BaselineSpan(
         session_count=len(stored),
@@ -411,12 +446,9 @@ def _span(case: Case) -> BaselineSpan | None:
         first_commit=first.commit,
         last_commit=last.commit,
         moved=case.moved,
-        alone_count=sum(bool(session.value.alone_values) for session in stored),
+        alone_count=sum([bool(session.value.alone_values) for session in stored]),
         of_suite=of_suite,
     )
-
-
-_OF_ONE_TEST = Session(id="", started_unix_s=0.0, host="", ran_count=1)
 
 
 # Machine drift moves these families.
@@ -501,7 +533,11 @@ def kernel_verdict(
 
 
 def comparison_of(
-    case: Case, policy: Policy, confirmation: Confirmation | None = None
+    case: Case,
+    policy: Policy,
+    confirmation: Confirmation | None = None,
+    *,
+    most: int | None = COMPARED_SESSIONS,
 ) -> Comparison | None:
     """
     Return the current value and the stored values to compare with.
@@ -516,6 +552,9 @@ def comparison_of(
 
         confirmation: The fresh processes that replace the first value, or None to use the
             first value.
+
+        most: Number of newest sessions to compare with, or None for all. The oldest are a
+            reference for a drift.
 
     Returns:
         The comparison, or None without a value or without anything to compare with.
@@ -535,6 +574,7 @@ def comparison_of(
         alike = case.stored if of_part else company
     inside = [s for s in alike if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else alike
+    used = used if most is None else used[-most:]
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple([s.value for s in used])
@@ -721,15 +761,15 @@ def may_change(
         of_parts = len(companies) > 1 and not case.counts
         few = policy.least_sessions if of_parts else 0
         share, effects = policy.suspect_share, _effects(comparison, few)
+    sign, least = case.sign, share * case.limit
     for effect in effects:
-        # If 0 became something, the change exceeds any limit.
-        nothing = math.copysign(math.inf, _mean(comparison.current))
-        change = nothing if effect is None else effect
-        least = share * case.limit
-        if case.sign * change > least:
+        change = effect
+        if change is None:  # 0 became something, which exceeds any limit.
+            change = math.copysign(math.inf, _mean(comparison.current))
+        if sign * change > least:
             return True
         # As far in the other direction, on a log scale.
-        if either_way and -case.sign * change > least / (1 + least):
+        if either_way and -sign * change > least / (1 + least):
             return True
     return False
 
@@ -779,6 +819,9 @@ def _incomparable(case: Case) -> Verdict | None:
 
 
 def _enough(case: Case, policy: Policy) -> bool:
+    # The usual case, asked four times for each test.
+    if len(case.stored) >= policy.least_sessions:
+        return True
     if _suffices(case, case.stored, policy):
         return True
     inside = [s for s in case.stored if s.choice == case.choice]
@@ -816,18 +859,21 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
             values.
     """
     sessions = (comparison.current, *comparison.stored)
-    is_log = all(value > 0 for session in sessions for value in session.run_values)
-    now, *then = [
-        fmean(map(math.log, each.run_values)) if is_log else mean(each.run_values)
-        for each in sessions
+    is_log = min([min(session.run_values) for session in sessions]) > 0
+    scaled = [
+        [*map(math.log, session.run_values)] if is_log else session.run_values
+        for session in sessions
     ]
+    # Logarithms have a sum that a float holds.
+    average = fmean if is_log else mean
+    now, *then = [each[0] if len(each) == 1 else average(each) for each in scaled]
     several = [then]
     if len(then) > _LEAST_OTHERS:
         then.sort()
         several += [then[1:], then[:-1]]
         if few:
             several += [then[:few], then[-few:]]
-    means = [*map(mean, several)]
+    means = [*map(average, several)]
     if is_log:
         return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
     return [

@@ -92,6 +92,8 @@ class Tally(Frozen, frozen=True, kw_only=True):
         xfailed_count: Tests that failed by a verdict, as their xfail mark expects. They
             count as judged and have no entry in `verdicts`.
 
+        drifted_count: Tests with a value that drifted over many sessions.
+
         noise_fraction: Usual difference between the sessions of this machine, if too large
             for a stored baseline. None if acceptable or unknown.
     """
@@ -112,6 +114,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
     skipped_count: int = 0
     own_failed_count: int = 0
     xfailed_count: int = 0
+    drifted_count: int = 0
     noise_fraction: float | None = None
 
     @property
@@ -182,6 +185,7 @@ def tally(run: Run) -> Tally:
         skipped_count=len(skipped),
         own_failed_count=len(own_failed),
         xfailed_count=len(expected),
+        drifted_count=len([1 for v in by_test.values() if any(map(has_drifted, v))]),
         noise_fraction=_noise_fraction(run),
     )
 
@@ -262,9 +266,16 @@ def is_fatal(verdict: Verdict, config: Config) -> bool:
         # regressions.
         gated = config.baseline_named and config.update is not Update.ALL
         return gated or verdict.of_revision
+    if config.strict and has_drifted(verdict):
+        return True
     if verdict.outcome is Outcome.BLIND:
         return config.strict and not verdict.default_limit
     return config.strict and verdict.outcome in _UNDECIDED
+
+
+def has_drifted(verdict: Verdict) -> bool:
+    """Return True if the stored sessions of a verdict's value drifted to the worse."""
+    return verdict.change is not None and verdict.change.drift is not None
 
 
 def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:

@@ -185,7 +185,9 @@ class Observers:
             return
         from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
-        yield EventTimer(find_events(), site.clock.now_ns)
+        yield EventTimer(
+            find_events(), site.clock.now_ns, cpu_ns=site.clock.thread_cpu_ns
+        )
 
     @property
     def activity(self) -> ActivityCollector | None:

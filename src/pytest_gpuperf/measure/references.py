@@ -1,6 +1,8 @@
 """Reference workloads: work that no change of the tested code can move.
 
 They are timed before and after tests, to separate machine drift from changes of the code.
+One of them reads memory beyond a core's own caches. It follows neighbours on the machine far
+more than tests do, so it is no control and only shows that such neighbours came or went.
 Disk workloads are timed only after tests that wait for a disk. There are no workloads for a
 GPU yet.
 """
@@ -74,6 +76,11 @@ _ELEMENTS = 8192
 _NUMPY_COUNT = 64  # About 0.2 ms.
 _ARRAY_COUNT = 16  # About 0.2 ms.
 _COPY_BYTES = 4 << 20
+# 64,000 cache lines, more than the L2 of a core holds. About 0.6 ms.
+_READ_BYTES, _READ_OFFSETS, _LINE_BYTES = 8 << 20, 16, 64
+# Half a page and a line, so that no prefetcher follows.
+_READ_STRIDE_BYTES = 2112
+READS = "reads"  # The name of that workload.
 
 Workload = Callable[[], object]
 
@@ -218,6 +225,7 @@ class References:
         # whole run. The three others suffice without numpy's.
         if "numpy" in self._modules:
             names.append("numpy")
+        names.append(READS)
         share_ns = _SET_FRACTION * left_ns / len(names)
         for name in names:
             # A set that has begun is completed, because two of three workloads show
@@ -300,6 +308,8 @@ class References:
                     made = _numpy(self._modules["numpy"])
                 elif name == "array":
                     made = _array()
+                elif name == READS:
+                    made = _reads()
                 self._workloads[name] = made
                 for _ in range(_WARMUP_CALLS):
                     made()
@@ -329,7 +339,9 @@ class References:
             self._recent(name).extend(part.samples_s)
             stands_still = not (part.samples_s or part.interrupted_s)
             counted = sum(len(part.samples_s) for part in parts)
-            enough = counted >= _LEAST_SAMPLES and self._is_narrow(name)
+            # Reads are compared by factors, so that a rough value is enough.
+            narrow = name == READS or self._is_narrow(name)
+            enough = counted >= _LEAST_SAMPLES and narrow
             if stands_still or enough or self._clock.now_ns() >= end_ns:
                 return parts
 
@@ -407,6 +419,8 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
     interrupted = [value for part in taken for value in part.interrupted_s]
     few = len(values) < LEAST_UNINTERRUPTED
     bound_class = BoundClass.DISK if name in DISK_WORKLOADS else BoundClass.HOST
+    if name == READS:
+        bound_class = BoundClass.CACHE
     counted = (*values, *interrupted) if few else tuple(values)
     gaps = [part.gap for part in taken if part.gap is not None]
     if not counted:
@@ -498,3 +512,16 @@ def _copy() -> Workload:
         target[:] = source
 
     return copy
+
+
+def _reads() -> Workload:
+    """Return reads of single bytes from 64,000 cache lines, to wait for the memory."""
+    memory = memoryview(bytearray(b"\x01") * _READ_BYTES)
+    starts = range(0, _READ_OFFSETS * _LINE_BYTES, _LINE_BYTES)
+    parts = [memory[start::_READ_STRIDE_BYTES] for start in starts]
+
+    def read() -> None:
+        for part in parts:
+            part.tobytes()
+
+    return read

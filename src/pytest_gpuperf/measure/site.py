@@ -556,11 +556,15 @@ class Machine:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._made: tuple[Environment, Mapping[str, str], Maker] | None = None
-        # By the UUID of the device, None for the CPU.
+        # By the UUID of the device, or its name if NVML does not know it; None for the
+        # CPU.
         self._peaks: dict[str | None, Peaks] = {}
 
     def device(self) -> Device | None:
         """Return the GPU that tests use now, or else the selected GPU."""
+        known_by_torch = self._site.runtime.own_device()
+        if known_by_torch is not None:
+            return known_by_torch
         query = self._site.devices
         devices = (*query.devices, *query.slices)
         if len(devices) < 2:  # noqa: PLR2004 - there is no other
@@ -601,7 +605,8 @@ class Machine:
         return self._peaks_of(NoDevice())
 
     def _peaks_of(self, runtime: DeviceRuntime) -> Peaks:
-        uuid = runtime.device_uuid()
+        own = runtime.own_device()
+        uuid = runtime.device_uuid() if own is None else own.name
         if uuid not in self._peaks:
             declared = self._site.config.peaks
             self._peaks[uuid] = peaks_in_use(runtime, self._site.devices, declared)
@@ -683,7 +688,8 @@ def peaks_in_use(
     Return the peaks of the device that the process uses now.
 
     This is the GPU of the current context, or the CPU without a context. The GPU of the
-    machine does not matter to a function that does not use it.
+    machine does not matter to a function that does not use it. A GPU that only torch
+    knows has declared peaks alone.
 
     Args:
         runtime: Knows the GPU in use.
@@ -695,6 +701,11 @@ def peaks_in_use(
     from pytest_gpuperf.collect.measured_peaks import StoredPeaks, stored_peaks
     from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
 
+    own = runtime.own_device()
+    if own is not None:
+        return _named(
+            find_peaks(own, declared=declared.get(own.name)), own.name, declared
+        )
     uuid = runtime.device_uuid()
     if uuid is None:
         return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)

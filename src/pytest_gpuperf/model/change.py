@@ -24,6 +24,31 @@ class TimeBase(str, Enum):
     DEVICE = "device"
 
 
+class Drift(BulkRecord, frozen=True, kw_only=True):
+    """
+    A slow worsening over many sessions, none of which differs much from its neighbours.
+
+    Attributes:
+        effect: Relative difference of the newest sessions from the oldest stored sessions,
+            with the sign of a `Change`.
+
+        since_unix_s: Start of the oldest stored session [s].
+
+        session_count: Sessions, including the current one.
+
+        p_value: Probability of such an order of sessions by noise.
+    """
+
+    effect: float
+    since_unix_s: float
+    session_count: int
+    p_value: float
+
+    def __post_init__(self) -> None:
+        """Reject numbers that are not finite."""
+        finite("drift", self.effect, self.since_unix_s, self.p_value)
+
+
 class Change(BulkRecord, frozen=True, kw_only=True):
     """
     The effect of the current session compared with the stored sessions.
@@ -75,6 +100,8 @@ class Change(BulkRecord, frozen=True, kw_only=True):
             part of the reference, or "".
 
         fresh: Whether fresh processes contribute to `current`.
+
+        drift: The drift of the sessions, or None if the sessions did not drift.
     """
 
     effect: float | None
@@ -94,6 +121,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     clock_shift: float | None = None
     left_out: str = ""
     fresh: bool = False
+    drift: Drift | None = None
 
     def __post_init__(self) -> None:
         """Reject numbers that are not finite."""

@@ -183,7 +183,7 @@ class Device(Frozen, frozen=True, kw_only=True):
 
         driver_version: As the driver writes it.
 
-        vendor: `nvidia`.
+        vendor: `nvidia`, `amd`, `intel` or `apple`, or torch's name of the backend.
 
         rated_clock_hz: The board's rated boost clock according to the CUDA driver [Hz].
             On many boards, it is well below `max_sm_clock_hz`, the top of the clock
@@ -196,6 +196,12 @@ class Device(Frozen, frozen=True, kw_only=True):
         integrated: Whether the GPU shares its memory with a CPU.
 
         mig_profile: The instance's profile, as "1g.10gb", or None for a whole GPU.
+
+        architecture: The instruction set, as its vendor writes it, such as "gfx942", or
+            None of a GPU with a compute capability.
+
+        runtime_version: The version of the runtime that torch was built for, such as
+            ROCm's, or None of a GPU whose driver is known.
     """
 
     index: int
@@ -219,6 +225,8 @@ class Device(Frozen, frozen=True, kw_only=True):
     l2_bytes: int | None = None
     integrated: bool | None = None
     mig_profile: str | None = None
+    architecture: str | None = None
+    runtime_version: str | None = None
 
     def __post_init__(self) -> None:
         """Reject numbers that are not finite."""
@@ -306,6 +314,10 @@ CONDITIONS = (TRACER, ALLOCATOR, PYTHON_MODE)
 PARAMETERS = "parameters"
 # The test function, among the soft facts that changed.
 TEST = "test"
+# Soft facts of the machine that may change its speed.
+SOFT_MACHINE_FACTS = frozenset({"driver", "gpu_uuid", "platform"})
+# Soft facts that differ between any two sessions.
+STATE_FACTS = frozenset({"sm_clock", "temperature"})
 # Other collectors that record the same calls. On an H200, event times were 20 to 60 us
 # longer when CUPTI was also recording.
 TIMED_BESIDE = "timed_beside"
@@ -319,6 +331,8 @@ _FLUSHED = frozenset({CacheMode.COLD, CacheMode.WARM})
 _GPU_NAME = "gpu_name"
 _POWER_LIMIT, _ENFORCED = "power_limit_watts", "enforced_power_limit_watts"
 _SET_LIMITS = (_ENFORCED, "application_sm_clock_hz", "application_memory_clock_hz")
+# Facts of a GPU that torch alone knows.
+_OF_TORCH = ("gpu_architecture", "gpu_runtime")
 # Maps a fallback fact to the better fact that replaces it.
 _SUPERSEDED = {_POWER_LIMIT: _ENFORCED}
 # Facts of a host time if the call used a device.
@@ -348,6 +362,7 @@ _DEVICE = (
     _POWER_LIMIT,
     *_SET_LIMITS,
     "driver_branch",
+    *_OF_TORCH,
     "device_method",
     TIMED_BESIDE,
     _CACHE,
@@ -372,6 +387,7 @@ MACHINE_FACTS = frozenset(
         _POWER_LIMIT,
         *_SET_LIMITS,
         "driver_branch",
+        *_OF_TORCH,
     }
 )
 _COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_control")
@@ -536,10 +552,16 @@ def same_company(one: Session, other: Session) -> bool:
         >>> same_company(whole, part)
         False
     """
-    if one.ran_count is None or other.ran_count is None:
+    return same_count(one.ran_count, other.ran_count)
+
+
+# A run has few sessions, and asks for each of them in each test.
+@functools.lru_cache(maxsize=1024)
+def same_count(one: int | None, other: int | None) -> bool:
+    """Return True if two numbers of tests make the same company (`same_company`)."""
+    if one is None or other is None:
         return True
-    fewer, more = sorted((one.ran_count, other.ran_count))
-    return fewer >= _LEAST_COMPANY * more
+    return min(one, other) >= _LEAST_COMPANY * max(one, other)
 
 
 def _said(facts: Mapping[str, str], name: str) -> str:

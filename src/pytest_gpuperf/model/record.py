@@ -26,6 +26,7 @@ from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.work import Work
 
 __all__ = [
+    "COMPARED_SESSIONS",
     "QUANTILES",
     "REFERENCES",
     "STORE_VERSION",
@@ -47,6 +48,10 @@ REFERENCES = "gpuperf::references"
 
 STORE_VERSION = 3  # Version of the format of StoredRecords.
 _KEYED_SINCE = 3  # Earlier versions stored pytest ids as keys.
+
+# docs/judging.md section 2: the newest sessions of a test and choice, which a comparison
+# uses at most.
+COMPARED_SESSIONS = 20
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # Of the samples of a SessionValue.
 
@@ -74,6 +79,8 @@ class BoundClass(str, Enum):
     # Waits for a lock, a timer or a network, unlike any reference workload.
     WAIT = "wait"
     DISK = "disk"
+    # Reads beyond a core's own caches. No test is of this class.
+    CACHE = "cache"
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
@@ -415,15 +422,18 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         process.
         """
         first = estimates[0]
-        widths = (estimate.half_width for estimate in estimates)
-        cores = tuple(e.core for e in estimates if e.core is not None)
-        clocks_hz = tuple(e.sm_clock_hz for e in estimates if e.sm_clock_hz is not None)
+        # Lists, because each item of a generator is a call.
+        widths = [estimate.half_width for estimate in estimates]
+        cores = tuple([e.core for e in estimates if e.core is not None])
+        clocks_hz = tuple(
+            [e.sm_clock_hz for e in estimates if e.sm_clock_hz is not None]
+        )
         return cls(
             metric=first.metric,
             unit=first.unit,
             source=first.source,
-            run_values=tuple(estimate.value for estimate in estimates),
-            half_widths=tuple(width for width in widths if width is not None),
+            run_values=tuple([estimate.value for estimate in estimates]),
+            half_widths=tuple([width for width in widths if width is not None]),
             better=first.better,
             cores=cores if len(cores) == len(estimates) else (),
             sm_clocks_hz=clocks_hz if len(clocks_hz) == len(estimates) else (),

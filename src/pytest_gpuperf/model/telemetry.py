@@ -391,7 +391,12 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         sharing_reason: Why the use is unknown, as a fragment, or None if it is known.
 
-        foreign_pids: Processes of others seen on the GPU.
+        foreign_pids: Processes of others that computed on the GPU, or may have.
+
+        idle_pids: Processes of others that were on the GPU and did not use it.
+
+        use_unknown: Whether the driver did not tell which of the processes of others
+            used the GPU.
 
         silent: Sensors without a value, as "energy", with reasons.
 
@@ -417,6 +422,8 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
     sharing: Sharing = Sharing.UNKNOWN
     sharing_reason: str | None = None
     foreign_pids: tuple[int, ...] = ()
+    idle_pids: tuple[int, ...] = ()
+    use_unknown: bool = False
     silent: Mapping[str, Gap] = {}
     lost: Gap | None = None
 

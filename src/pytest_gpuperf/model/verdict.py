@@ -112,6 +112,53 @@ class Cause(str, Enum):
     STOPPED = "stopped"  # A comparison, by Ctrl-C or an error.
 
 
+class Origin(str, Enum):
+    """Where a worsening likely comes from."""
+
+    CODE = "code"
+    METHOD = "method"  # The test, its settings, or packages.
+    MACHINE = "machine"
+    NOISE = "noise"
+
+
+class Clue(str, Enum):
+    """The stable code of the evidence for an origin."""
+
+    CLOCK = "clock"  # The device clock moved.
+    DATA_OR_SHAPE = "data-or-shape"  # Of kernels with the same code.
+    EXACT = "exact"  # A number that no machine changes.
+    MACHINE_CODE = "machine-code"  # The machine code of the kernels changed.
+    NOISY_MACHINE = "noisy-machine"
+    NOT_REPEATED = "not-repeated"  # Fresh processes do not confirm it.
+    OTHER_COMMIT = "other-commit"  # Nothing else that is recorded differs.
+    OTHER_FILES = "other-files"  # Both trees were measured side by side.
+    SAME_COMMIT = "same-commit"  # No file differs.
+    SAME_MACHINE_CODE = "same-machine-code"
+    SEEN_BEFORE = "seen-before"  # Stored sessions were as slow.
+    SETTINGS = "settings"  # Packages, threads or workers differ.
+    SHARED_MOVE = "shared-move"  # Most tests of the class moved alike.
+    TEST_CHANGED = "test-changed"
+    WITHIN_NULL = "within-null"  # Processes of one side differ as much.
+    WITHIN_SPREAD = "within-spread"  # Stored sessions differ as much.
+
+
+class OriginEvidence(BulkRecord, frozen=True, kw_only=True):
+    """
+    The likely origin of a worsening, with the evidence for it.
+
+    Attributes:
+        origin: The origin.
+
+        clue: The evidence.
+
+        names: The recorded facts that differ, if these are the evidence.
+    """
+
+    origin: Origin
+    clue: Clue
+    names: tuple[str, ...] = ()
+
+
 class FailedComparison(NamedTuple):
     """
     A failed comparison with a value of a record.
@@ -365,6 +412,9 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         against: The blocks that decided a comparison with a revision, or None.
 
+        origin: Where a worsening likely comes from. None if the evidence does not show
+            it.
+
         detail: The evidence in words, as lines.
 
         remedy: The remedy, or "" if nothing needs to be done.
@@ -396,6 +446,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     baseline: BaselineSpan | None = None
     evidence: VerdictEvidence | None = None
     against: AgainstEvidence | None = None
+    origin: OriginEvidence | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""
     sentence: str = ""

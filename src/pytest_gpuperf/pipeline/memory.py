@@ -18,6 +18,7 @@ from pytest_gpuperf.baseline.history import (
     of_project,
 )
 from pytest_gpuperf.baseline.store import Store, folder_name, open_store
+from pytest_gpuperf.errors import BaselineCorruptError
 from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
@@ -49,6 +50,19 @@ _OF_MACHINE = frozenset(
 _SPREAD_TESTS = 500
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3
+
+
+def _named(error: BaselineCorruptError) -> BaselineCorruptError:
+    """Return an error that says which tool wrote the file, if another tool did."""
+    # Imported here, because most runs read no file of another tool.
+    from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+
+    with contextlib.suppress(OSError), Path(error.path).open("rb") as file:
+        known = foreign(file.read(FOREIGN_BYTES))
+        if known is not None:
+            remedy = "name a store that --gpuperf-update has written"
+            return BaselineCorruptError(known.message, remedy=remedy, path=error.path)
+    return error
 
 
 class Memory:
@@ -113,9 +127,12 @@ class Memory:
         """
         store = self.store()
         if store is not None:
-            folders = store.slugs()
-            if not store.reads_by_test:
-                self._loaded = {folder: store.load(folder) for folder in folders}
+            try:
+                folders = store.slugs()
+                if not store.reads_by_test:
+                    self._loaded = {folder: store.load(folder) for folder in folders}
+            except BaselineCorruptError as error:
+                raise _named(error) from None
 
     def learn(self, test_id: str, key: str) -> None:
         """Note a test of the run and its key, or "" if the id is the key."""
@@ -185,7 +202,7 @@ class Memory:
             if slug_name not in self._loaded:
                 self._loaded[slug_name] = store.load(slug_name)
 
-    def _named(
+    def _keys_of(
         self, store: Store, folder: str
     ) -> Iterator[tuple[RecordKey, bool, bool]]:
         """Yield the measurements of a machine, and whether any or all have a pytest id."""
@@ -219,7 +236,7 @@ class Memory:
         ids, keys = set(test_ids), set(map(self.key_of, test_ids))
         absent: dict[str, None] = {}
         for folder in folders:
-            for key, any_id, all_ids in self._named(store, folder):
+            for key, any_id, all_ids in self._keys_of(store, folder):
                 if key.test_id == REFERENCES:
                     continue
                 if any_id and key.test_id not in ids:
@@ -236,7 +253,7 @@ class Memory:
         held = {
             key.test_id
             for folder in self._folders(store, slugs)
-            for key, _, _ in self._named(store, folder)
+            for key, _, _ in self._keys_of(store, folder)
         } - {REFERENCES}
         return [t for t in test_ids if not held.isdisjoint(self._names(t))]
 
@@ -360,7 +377,7 @@ class Memory:
         if store.reads_by_test and not any(
             key.test_id not in known and scope.has_removed(key.test_id)
             for folder in store.slugs()
-            for key, _, _ in self._named(store, folder)
+            for key, _, _ in self._keys_of(store, folder)
         ):
             return {}
         self._read_whole(store.slugs())

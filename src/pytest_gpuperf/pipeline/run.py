@@ -149,7 +149,8 @@ def decide(
         )
         changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)
-        decided = without_repeats((*limits, *changes, *compared))
+        changes = verdicts.with_origins(suite, (*changes, *compared))
+        decided = without_repeats((*limits, *changes))
         suite.verdicts = tuple(_worded(suite, decided))
     return verdicts.shifts(first, confirmed, references)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge import limit, regression
@@ -16,10 +17,11 @@ from pytest_gpuperf.judge.limit import (
     straddles,
 )
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
+from pytest_gpuperf.judge.origin import Background, background_of, with_origin
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.judge.tally import accepted_outcomes
-from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_company
+from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -55,7 +57,7 @@ class Confirmed(Frozen, frozen=True, kw_only=True):
 def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
     """Return records by key, the main process first."""
     groups: dict[RecordKey, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.process_index):
+    for record in sorted(records, key=attrgetter("process_index")):
         groups.setdefault(record.key, []).append(record)
     return groups
 
@@ -97,10 +99,9 @@ def _in_company(
     suite: Suite, cases: tuple[ComparedCase, ...]
 ) -> tuple[ComparedCase, ...]:
     session = suite.site.session
+    counts = {s.session.ran_count for case, _ in cases for s in case.stored}
     if session.ran_count is None or all(
-        same_company(session, stored.session)
-        for case, _ in cases
-        for stored in case.stored
+        map(partial(same_count, session.ran_count), counts)
     ):
         return cases
     policy = look_policy(suite.config)
@@ -330,6 +331,28 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
         return regression.with_kernels(verdict, several, sessions)
 
     return tuple(map(named, changes))
+
+
+def with_origins(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Add the likely origin to verdicts about a worsening."""
+    if all(verdict.change is None for verdict in changes):
+        return tuple(changes)
+    records = grouped(suite.records())
+
+    def explained(verdict: Verdict) -> Verdict:
+        several, span = records.get(verdict.key, ()), verdict.baseline
+        background = Background()
+        if several and span is not None and verdict.outcome is Outcome.REGRESSED:
+            record = several[0]
+            background = background_of(
+                record,
+                suite.memory.sessions(record),
+                span,
+                suite.site.session_of(record.host),
+            )
+        return with_origin(verdict, background)
+
+    return tuple(map(explained, changes))
 
 
 def as_confirmed(

@@ -22,6 +22,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import (
+    FAILING,
     BaselineSpan,
     Cause,
     Limit,
@@ -124,7 +125,8 @@ def explanation(
     subject = "" if implied else f" {_subject(verdict)}{'' if has_numbers else ':'}"
     called = shorten(name, max(_NAME_WIDTH, width - _LABEL_WIDTH))
     label = words.label(verdict.outcome, verdict.reason)
-    head = f"{label} {called}:{subject} {evidence(verdict)}"
+    tag = _origin(verdict) if verdict.outcome in FAILING else ""
+    head = f"{label}{tag} {called}:{subject} {evidence(verdict)}"
     yield from wrapped(head, width=width, style=STYLES[verdict.outcome])
     yield from _body(verdict, options, width)
 
@@ -238,12 +240,17 @@ def longrepr_lines(
 
 def first_line(verdict: Verdict) -> str:
     """Return a verdict as a single line of at most 120 characters."""
-    head = f"{_subject(verdict)} {verdict.outcome.value}: "
+    head = f"{_subject(verdict)} {verdict.outcome.value}{_origin(verdict)}: "
     text = head + evidence(verdict)
     # The rest goes to the next line.
     if len(text) > _FIRST_LINE:
         text = head + _brief_evidence(verdict)
     return text if len(text) <= _FIRST_LINE else f"{text[: _FIRST_LINE - 1]}…"
+
+
+def _origin(verdict: Verdict) -> str:
+    """Return the likely origin in parentheses, or ""."""
+    return "" if verdict.origin is None else f" ({verdict.origin.origin.value})"
 
 
 def _brief_evidence(verdict: Verdict) -> str:
@@ -389,8 +396,8 @@ def _body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
-    texts = [*map(display.escape, details)]
-    texts += [words.in_suite(verdict), words.alone(verdict)]
+    texts = [words.origin(verdict), *map(display.escape, details)]
+    texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:

@@ -357,6 +357,7 @@ def _undecided(
         *(_counted(counted, name) for name in shown),
         _count_of(unlimited_count, reason),
         f"also {', '.join(texts)} in judged tests" if texts else "",
+        _count_of(counted.drifted_count, "drifted"),
         _count_of(counted.broken_count, "failed before being judged"),
         _count_of(counted.skipped_count, "skipped or xfailed before being judged"),
         _count_of(counted.ungated_count, f"with no gated metric: {ungated}"),

@@ -71,6 +71,7 @@ _EXPLAINED = frozenset(
 
 # Subjects of the header notes that are shown without `-v`: the GPU timer, the GPU lock
 # and the telemetry.
+_NVIDIA = "nvidia"
 _BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
 # Notes about costs in every run are shown even without a GPU.
 _COSTLY = frozenset({"ncu-cache"})
@@ -373,7 +374,9 @@ def _better_sources(
     notes: Sequence[HeaderNote], device: Device | None
 ) -> tuple[str, ...]:
     """Return the notes shown without `-v`: reasons for worse GPU timing, and costs of every run."""
-    subjects = _COSTLY if device is None else _BETTER | _COSTLY
+    # Other vendors have no better sources here.
+    is_nvidia = device is not None and device.vendor == _NVIDIA
+    subjects = _BETTER | _COSTLY if is_nvidia else _COSTLY
     return tuple(
         note.text
         for note in notes

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.verdict import (
     FAILING,
     Cause,
+    Clue,
     Outcome,
     Reason,
     Verdict,
@@ -689,10 +690,49 @@ def change(verdict: Verdict) -> str:
     return f"{display.escape(noun(verdict.metric))} {text}"
 
 
+_CLUES: Mapping[Clue, str] = MappingProxyType(
+    {
+        Clue.CLOCK: "the clock of the device moved",
+        Clue.DATA_OR_SHAPE: (
+            "the kernels have the same code, with other data or other limits of a launch"
+        ),
+        Clue.EXACT: "no machine changes such a number",
+        Clue.MACHINE_CODE: "the machine code of the kernels changed",
+        Clue.NOISY_MACHINE: "the machine is too noisy to tell",
+        Clue.NOT_REPEATED: "fresh processes do not confirm the change",
+        Clue.OTHER_COMMIT: "the commit differs, and nothing else that is recorded",
+        Clue.OTHER_FILES: "both sides ran side by side on this machine",
+        Clue.SAME_COMMIT: "no file differs from the stored sessions",
+        Clue.SAME_MACHINE_CODE: (
+            "the machine code is the same: driver, clock, host code or machine"
+        ),
+        Clue.SEEN_BEFORE: "stored sessions were as slow",
+        Clue.SETTINGS: "other packages or settings",
+        Clue.SHARED_MOVE: "most tests of its kind moved alike",
+        Clue.TEST_CHANGED: "the test itself changed since the stored sessions",
+        Clue.WITHIN_NULL: "runs of the same code differ as much",
+        Clue.WITHIN_SPREAD: "stored sessions differ as much",
+    }
+)
+
+
+def origin(verdict: Verdict) -> str:
+    """Return where a failure likely comes from and why, or ""."""
+    found = verdict.origin
+    # The reason of an undecided verdict says it.
+    if found is None or verdict.outcome not in FAILING:
+        return ""
+    names = f" ({display.listed(found.names)})" if found.names else ""
+    return display.escape(f"cause: {found.origin.value}: {_CLUES[found.clue]}{names}")
+
+
 def changed_test(verdict: Verdict) -> str:
     """Return the sentence about a test that changed since the stored sessions, or ""."""
-    span = verdict.baseline
+    span, found = verdict.baseline, verdict.origin
     if span is None or TEST not in span.moved:
+        return ""
+    # The line about the origin says it.
+    if found is not None and found.clue is Clue.TEST_CHANGED:
         return ""
     return "the test itself changed since the stored sessions"
 
@@ -711,6 +751,19 @@ def in_suite(verdict: Verdict) -> str:
     return display.escape(
         f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone: "
         "another test may have left state behind, or the machine was busy"
+    )
+
+
+def drifted(verdict: Verdict) -> str:
+    """Return the sentence about a drift of the stored sessions, or ""."""
+    drift = None if verdict.change is None else verdict.change.drift
+    if drift is None:
+        return ""
+    moved = display.change(drift.effect, limits=())
+    return display.escape(
+        f"{_of_metric(verdict)}drifted {moved} since {display.date(drift.since_unix_s)} "
+        f"({display.plural(drift.session_count, 'session')}), in steps too small to fail: "
+        "gpuperf history shows where"
     )
 
 

@@ -1,4 +1,4 @@
-"""A machine with one scripted GPU, for tests that start a whole process.
+"""A machine with scripted GPUs, for tests that start a whole process.
 
 fake_cuda.c is its CUDA driver, fake_nvml/ its NVML; a project gets a module `gpu` that
 gives the device work, as a framework would.
@@ -51,9 +51,11 @@ LAUNCHED = """
     _driver = ctypes.CDLL(os.environ["FAKE_CUDA"])
     _driver.fake_cuda_launch.argtypes = [ctypes.c_int64, ctypes.c_int]
 
-    def launch(ns=200_000, stream=0):
+    def launch(ns=200_000, stream=0, device=0):
         launched(ns)
+        _driver.fake_cuda_set_device(device)
         _driver.fake_cuda_launch(ns + 20_000, stream)  # the records are there by then
+        _driver.fake_cuda_set_device(0)
 
     launch(1_000)
 """
@@ -95,7 +97,7 @@ def build(folder: Path) -> Path:
 def machine(project: Project, folder: Path, *, gpus: tuple[str, ...] = (UUID,)) -> None:
     """Give a project GPUs, built in a folder, for the processes that it starts.
 
-    NVML lists all of them; CUDA has the first, unless FAKE_CUDA_UUID says another.
+    NVML lists all of them; CUDA has the first, unless `use` says others.
     """
     folder.mkdir(parents=True, exist_ok=True)
     driver = build(folder)
@@ -112,10 +114,10 @@ def machine(project: Project, folder: Path, *, gpus: tuple[str, ...] = (UUID,)) 
     project.write(LAUNCHED, "gpu.py")
 
 
-def use(project: Project, uuid: str) -> None:
-    """Let a project's CUDA work with another GPU."""
-    plain = uuid.removeprefix("GPU-").replace("-", "")
-    project.environment.setenv("FAKE_CUDA_UUID", plain)
+def use(project: Project, *uuids: str) -> None:
+    """Let a project's CUDA work with other GPUs; the first is the current one."""
+    plain = (uuid.removeprefix("GPU-").replace("-", "") for uuid in uuids)
+    project.environment.setenv("FAKE_CUDA_UUID", ",".join(plain))
 
 
 def with_cupti(project: Project, holder: str = "") -> None:

@@ -1,9 +1,11 @@
-/* A CUDA driver with one scripted device, for tests that start a whole process.
+/* A CUDA driver with scripted devices, for tests that start a whole process.
  *
  * It exports what the plugin calls, and fake_cuda_launch(ns, stream), which gives the
- * device work: each stream in its order, beside the others, in real time.
+ * current device work: each stream in its order, beside the others, in real time.
+ * fake_cuda_set_device(n) makes another one current for the launches that follow, with
+ * no effect on what the driver says is current, as a worker thread does.
  *
- *   FAKE_CUDA_UUID=<32 hex digits>      the device's name for life
+ *   FAKE_CUDA_UUID=<32 hex digits>,…    a device's name for life; as many devices
  *   FAKE_CUDA_FAIL=<function>:<code>    that function fails
  */
 #define _GNU_SOURCE
@@ -14,18 +16,23 @@
 #include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define DEVICES 4
 #define STREAMS 16
+#define CONTEXTS 0x1000 /* the primary context of device 0 */
+#define DEPTH 16
 #define EVENTS 65536
 #define NS_PER_S 1000000000ll
 #define AWAKE_NS 5000000ll
 enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_READY = 600 };
 enum { L2_CACHE_SIZE = 38, MULTIPROCESSORS = 16 };
 
-static int64_t busy_until[STREAMS]; /* [ns] */
+static int64_t busy_until[DEVICES][STREAMS]; /* [ns] */
 static int64_t reached[EVENTS];     /* by event [ns]; 0: not recorded */
 static uintptr_t events, launched;
 static size_t allocated; /* the one buffer, which a flush overwrites [B] */
-static int started; /* a context exists from the first launch on */
+static int started[DEVICES]; /* a context exists from the first launch on */
+static int working;          /* the device that gets what is launched */
+static int pushed[DEPTH], depth;
 
 static int64_t now(void) {
     struct timespec t;
@@ -50,16 +57,20 @@ static int failing(const char *function) {
 
 static int place(const void *stream) { return (uintptr_t)stream % STREAMS; }
 
+static int current(void) { return depth ? pushed[depth - 1] : 0; }
+
 /* the application's side */
 
 EXPORT void fake_cuda_launch(int64_t ns, int stream) {
     int at = stream % STREAMS;
     int64_t begin = now();
-    started = 1;
+    started[0] = started[working] = 1;
     launched++;
-    if (busy_until[at] > begin) begin = busy_until[at];
-    busy_until[at] = begin + ns;
+    if (busy_until[working][at] > begin) begin = busy_until[working][at];
+    busy_until[working][at] = begin + ns;
 }
+
+EXPORT void fake_cuda_set_device(int device) { working = device % DEVICES; }
 
 EXPORT uint64_t fake_cuda_launched(void) { return launched; }
 
@@ -69,12 +80,36 @@ EXPORT int cuInit(unsigned flags) { (void)flags; return failing("cuInit"); }
 EXPORT int cuDriverGetVersion(int *version) { *version = 13000; return SUCCESS; }
 
 EXPORT int cuCtxGetCurrent(void **context) {
-    *context = started ? (void *)0x1000 : NULL;
+    int device = current();
+    *context = started[device] ? (void *)(uintptr_t)(CONTEXTS + device) : NULL;
+    return SUCCESS;
+}
+
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    *flags = 0;
+    *active = started[device];
+    return SUCCESS;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
+    *context = (void *)(uintptr_t)(CONTEXTS + device);
+    return SUCCESS;
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; return SUCCESS; }
+
+EXPORT int cuCtxPushCurrent_v2(void *context) {
+    pushed[depth++] = (uintptr_t)context - CONTEXTS;
+    return SUCCESS;
+}
+
+EXPORT int cuCtxPopCurrent_v2(void **context) {
+    *context = (void *)(uintptr_t)(CONTEXTS + pushed[--depth]);
     return SUCCESS;
 }
 
 EXPORT int cuCtxSynchronize(void) {
-    for (int i = 0; i < STREAMS; i++) wait_until(busy_until[i]);
+    for (int i = 0; i < STREAMS; i++) wait_until(busy_until[current()][i]);
     return failing("cuCtxSynchronize");
 }
 
@@ -85,7 +120,7 @@ EXPORT int cuEventCreate(void **event, unsigned flags) {
 }
 
 EXPORT int cuEventRecord(void *event, void *stream) {
-    int64_t begin = now(), end = busy_until[place(stream)];
+    int64_t begin = now(), end = busy_until[current()][place(stream)];
     reached[(uintptr_t)event] = end > begin ? end : begin;
     return failing("cuEventRecord");
 }
@@ -103,8 +138,15 @@ EXPORT int cuEventElapsedTime(float *ms, void *start, void *end) {
 }
 
 EXPORT int cuCtxResetPersistingL2Cache(void) { return SUCCESS; }
-EXPORT int cuCtxGetDevice(int *device) { *device = 0; return SUCCESS; }
-EXPORT int cuDeviceGetCount(int *count) { *count = 1; return SUCCESS; }
+EXPORT int cuCtxGetDevice(int *device) { *device = current(); return SUCCESS; }
+
+EXPORT int cuDeviceGetCount(int *count) {
+    const char *text = getenv("FAKE_CUDA_UUID");
+    *count = 1;
+    for (; text && *text; text++) *count += *text == ',';
+    return SUCCESS;
+}
+
 EXPORT int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return SUCCESS; }
 
 EXPORT int cuDeviceGetName(char *name, int length, int device) {
@@ -115,7 +157,7 @@ EXPORT int cuDeviceGetName(char *name, int length, int device) {
 
 EXPORT int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
     const char *text = getenv("FAKE_CUDA_UUID");
-    (void)device;
+    if (text) text += device * 33; /* 32 digits and a comma */
     memset(uuid, 0, 16);
     for (int i = 0; text && i < 16; i++) {
         unsigned byte = 0;

@@ -289,6 +289,28 @@ EXPORT code_t nvmlDeviceGetSamples(void *h, u32 kind, u64 since, u32 *type, u32 
     return k ? GOOD : NOT_FOUND;
 }
 
+/* ---- what each process used, sampled at the same times: its newest sample above 0 */
+typedef struct { u32 pid; u64 ts; u32 sm, mem, enc, dec; } use_t;
+EXPORT code_t nvmlDeviceGetProcessUtilization(void *h, use_t *out, u32 *n, u64 since) {
+    ENTER(h);
+    long newest = (long)(now_us() / 20000), first = newest < 119 ? 0 : newest - 119;
+    u32 room = out ? *n : 0, k = 0;
+    for (int s = 0; s < series_count; s++) {
+        if (strncmp(all[s].key, "use.", 4) || (all[s].gpu != GPU(h) && all[s].gpu != -1)) continue;
+        for (long i = newest; i >= first; i--) {
+            u64 ts = epoch_unix_us + (u64)i * 20000;
+            double v = 0;
+            if (ts <= since) break;
+            if (!look(GPU(h), all[s].key, i * 20000.0, &v) || v <= 0) continue;
+            if (k < room) out[k] = (use_t){(u32)atoi(all[s].key + 4), ts, (u32)v, 0, 0, 0};
+            k++;
+            break;
+        }
+    }
+    *n = k;
+    return !k ? NOT_FOUND : k > room ? TOO_SMALL : GOOD;
+}
+
 /* ---- events */
 typedef struct { int gpu; double asked_us; } events_t;
 typedef struct { void *device; u64 type, data; u32 instance, part; } event_t;

@@ -124,15 +124,15 @@ def test_sessions_have_the_order_of_arrival(store: Store) -> None:
     assert store.other_slugs(GPU, [key(), key(OTHER)]) == {key(): (HOST,)}
 
 
-def test_the_newest_twenty_count(store: Store) -> None:
-    """Of each choice and size of session the newest twenty are loaded."""
+def test_the_newest_twenty_and_the_oldest_three_count(store: Store) -> None:
+    """They are loaded of each choice and size of session."""
     part = [stored(n, session=session(n, ran_count=1)) for n in range(1, 4)]
     whole = [stored(n, session=session(n, ran_count=90)) for n in range(4, 30)]
     other = [stored(30, choice="beef", session=session(30, ran_count=90))]
     for record in (*part, *whole, *other):
         store.write(GPU, [Append(record=record)])
 
-    kept = [f"s{n:04}" for n in (1, 2, 3, *range(10, 31))]
+    kept = [f"s{n:04}" for n in (*range(1, 7), *range(10, 31))]
     assert numbers(store.load(GPU)) == kept
     assert numbers(store.load(GPU, [TEST])) == kept
 

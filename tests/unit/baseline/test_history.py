@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baseline.history import (
+    OLDEST_LIMIT,
     SESSION_LIMIT,
     Append,
     Move,
@@ -48,12 +49,22 @@ def ids(records: Iterable[StoredRecord]) -> list[str]:
     return [each.session.id for each in records]
 
 
-def test_the_oldest_session_is_dropped() -> None:
-    """At most 20 sessions are kept, the newest, oldest first."""
+def test_sessions_in_the_middle_are_dropped() -> None:
+    """The newest 20 sessions are kept, and the oldest 3, which show a drift."""
     kept = keep_newest([stored(number) for number in reversed(range(25))])
 
-    assert ids(kept) == [f"s{number:04}" for number in range(5, 25)]
-    assert len(kept) == SESSION_LIMIT
+    assert ids(kept) == [f"s{number:04}" for number in (0, 1, 2, *range(5, 25))]
+    assert len(kept) == SESSION_LIMIT + OLDEST_LIMIT
+
+
+def test_the_oldest_sessions_stay_whatever_is_stored() -> None:
+    """A reference that does not move outlives any number of sessions."""
+    kept: tuple[StoredRecord, ...] = ()
+    for number in range(60):
+        kept = keep_newest([*kept, stored(number)])
+
+    assert ids(kept)[:OLDEST_LIMIT] == ["s0000", "s0001", "s0002"]
+    assert len(kept) == SESSION_LIMIT + OLDEST_LIMIT
 
 
 def test_each_choice_has_a_limit_of_its_own() -> None:
@@ -64,7 +75,7 @@ def test_each_choice_has_a_limit_of_its_own() -> None:
     kept = keep_newest([*often, *seldom])
 
     assert ids(kept)[:3] == ["s0000", "s0001", "s0002"]
-    assert len(kept) == SESSION_LIMIT + 3
+    assert len(kept) == SESSION_LIMIT + OLDEST_LIMIT + 3
 
 
 def test_runs_of_a_part_do_not_push_out_those_of_the_whole() -> None:
@@ -73,7 +84,7 @@ def test_runs_of_a_part_do_not_push_out_those_of_the_whole() -> None:
     parts = [stored(n, session=session(n, ran_count=1)) for n in range(10, 40)]
 
     assert ids(keep_newest([*whole, *parts]))[:3] == ["s0000", "s0001", "s0002"]
-    assert len(keep_newest([*whole, *parts])) == SESSION_LIMIT + 3
+    assert len(keep_newest([*whole, *parts])) == SESSION_LIMIT + OLDEST_LIMIT + 3
 
 
 def test_a_session_counts_once() -> None:

@@ -168,14 +168,15 @@ def test_sessions_add_up(store: Store) -> None:
     )
 
 
-def test_twenty_sessions_are_kept(store: Store) -> None:
-    """The oldest one leaves the store."""
-    for number in range(23):
+def test_the_newest_and_the_oldest_sessions_are_kept(store: Store) -> None:
+    """One in the middle leaves the store."""
+    for number in range(26):
         store.write("h200", [Append(record=stored(number))])
 
     kept = store.load("h200")[key()]
 
-    assert [each.session.id for each in kept] == [f"s{n:04}" for n in range(3, 23)]
+    numbers = (0, 1, 2, *range(6, 26))
+    assert [each.session.id for each in kept] == [f"s{n:04}" for n in numbers]
 
 
 def test_a_restart_leaves_one_session(store: Store) -> None:
@@ -342,16 +343,16 @@ def test_two_branches_merge_without_a_conflict(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_goes_back_loses_no_session(store: Store) -> None:
-    """A session that is dated before 20 others is the newest all the same."""
-    future = [session(number, started_unix_s=2e9 + number) for number in range(20)]
+    """A session that is dated before 23 others is the newest all the same."""
+    future = [session(number, started_unix_s=2e9 + number) for number in range(23)]
     for each in future:
         store.write("h200", [Append(record=stored(1, session=each))])
     store.write("h200", [Append(record=stored(30))])
 
     kept = store.load("h200")[key()]
 
-    assert [each.session.id for each in kept][-2:] == ["s0019", "s0030"]
-    assert len(kept) == 20
+    assert [each.session.id for each in kept][-2:] == ["s0022", "s0030"]
+    assert len(kept) == 23
 
 
 def test_a_session_has_one_number_on_every_device(store: Store) -> None:

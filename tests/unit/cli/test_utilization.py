@@ -157,12 +157,36 @@ def test_an_instance_alone_has_no_index(
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["GI0", "GI1"]
 
 
-def test_a_file_without_a_reading_tells_what_was_left_out(
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index, temperature.gpu\n0, 41",
+        'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60',
+        "#Entity TMPTR\nGPU 0 60",
+        "# gpu gtemp\n0 60",
+    ],
+)
+def test_a_single_row_needs_a_line_end(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], text: str
+) -> None:
+    """It may be cut; the remedy ends it, and works."""
+    path = tmp_path / "smi.csv"
+    path.write_text(text)
+
+    assert cli.main(["utilization", str(path)]) == 4
+    told = capfdbinary.readouterr().err.decode()
+    assert "its only row has no line end, so it may be cut: " in told
+    assert "remedy: if the row is whole, add the line end: echo >> FILE" in told
+    path.write_text(text + "\n")
+    assert cli.main(["utilization", str(path)]) == 0
+
+
+def test_a_file_without_a_row_tells_what_was_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The only row of it may be cut."""
+    """A head alone has no reading."""
     path = tmp_path / "smi.csv"
-    path.write_text(SMI.strip())
+    path.write_text("index, temperature.gpu")
 
     assert cli.main(["utilization", str(path)]) == 4
     told = capsys.readouterr().err

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from fakes.binaries import elf
 from fakes.runner import Call, FakeRunner, finished
-from pytest_gpuperf.collect.binary.read import Contents, fatbin_chips, read_cubins
+from pytest_gpuperf.collect.binary.containers import fatbin_of, fatbin_parts
+from pytest_gpuperf.collect.binary.read import Contents, read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -77,11 +79,16 @@ def small_cubin(*, kind: int = 2) -> bytes:
 
 
 REMOVED = b"cuobjdump fatal   : Support for 'sm_35' has been removed. Use 11.8.\n"
+INVALID = b"cuobjdump fatal   : Invalid ELF in 'image'\n"
 NOT_DEFINED = b"cuobjdump fatal   : Value 'sm_35' is not defined for -arch\n"
 
 
 class FakeCuobjdump(FakeRunner):
-    """cuobjdump with scripted cubins: (target, what -res-usage answers) of each."""
+    """
+    cuobjdump with scripted cubins: (target, what -res-usage answers) of each.
+
+    As the real one, it stops at the first code that it cannot read.
+    """
 
     def __init__(
         self,
@@ -89,45 +96,70 @@ class FakeCuobjdump(FakeRunner):
         ending: Finished | None = None,
         dropped: Sequence[str] = (),
         removed: bytes = REMOVED,
+        invalid: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.cubins = cubins
         self.ending = ending
         self.dropped = dropped
         self.removed = removed
+        self.invalid = invalid
 
     def answer(self, call: Call) -> Finished:
-        argv, cwd = call.argv, call.cwd
-        if "-xelf" in argv and self.ending is not None:
-            return self.ending
-        if "-xelf" in argv and cwd is not None:
-            lines = []
+        argv = call.argv
+        if "-xelf" in argv and call.cwd is not None:
             asked = argv[argv.index("-arch") + 1] if "-arch" in argv else None
-            if asked is not None and asked in self.dropped:
-                return finished(1, stderr=NOT_DEFINED.replace(b"sm_35", asked.encode()))
-            if self.dropped and asked is None:
-                return finished(1, stdout=b"Extracting\n" * 9, stderr=self.removed)
-            for number, (target, _) in enumerate(self.cubins, 1):
-                if asked is not None and not target.startswith(asked):
-                    continue
-                name = f"image.{number}.{target}.cubin"
-                (Path(cwd) / name).write_bytes(small_cubin())
-                lines.append(f"Extracting ELF file    {number}: {name}\n")
-            return finished(stdout="".join(lines).encode())
+            content = Path(argv[-1]).read_bytes()
+            failed = self.ending or self._failure(content, asked)
+            return failed or self._extracted(content, asked, Path(call.cwd))
         if "-res-usage" in argv:
             return self.cubins[int(argv[-1].split(".")[-3]) - 1][1]
         return finished(1)
+
+    def _failure(self, content: bytes, asked: str | None) -> Finished | None:
+        if asked is not None and asked in self.dropped:
+            return finished(1, stderr=NOT_DEFINED.replace(b"sm_35", asked.encode()))
+        for chip in chips_of(content) if asked is None else ():
+            if f"sm_{chip}" in self.dropped:
+                words = self.removed.replace(b"sm_35", b"sm_%d" % chip)
+                return finished(1, stdout=b"Extracting\n" * 9, stderr=words)
+        if any(marked(number) in content for number in self.invalid):
+            return finished(1, stderr=INVALID)
+        return None
+
+    def _extracted(self, content: bytes, asked: str | None, into: Path) -> Finished:
+        chips = chips_of(content)
+        lines = []
+        for number, (target, _) in enumerate(self.cubins, 1):
+            chip = int(target.removeprefix("sm_").rstrip("af"))
+            if target.startswith(asked) if asked else not chips or chip in chips:
+                name = f"image.{number}.{target}.cubin"
+                (into / name).write_bytes(small_cubin())
+                lines.append(f"Extracting ELF file    {number}: {name}\n")
+        return finished(stdout="".join(lines).encode())
+
+
+def marked(number: int) -> bytes:
+    """Return the code of one entry of a fatbin, which nothing else contains."""
+    return b"CODE%04d" % number
 
 
 def fatbin(*chips: int, of_ptx: Sequence[int] = ()) -> bytes:
     """Return a fatbin with code of 8 bytes for each chip, and PTX for others."""
     entries = b"".join(
-        struct.pack("<HHIQQII", kind, 0x101, 64, 8, 0, 0, chip) + bytes(32 + 8)
+        struct.pack("<HHIQQII", kind, 0x101, 64, 8, 0, 0, chip)
+        + bytes(32)
+        + marked(place)
         for kind, numbers in ((2, chips), (1, of_ptx))
-        for chip in numbers
+        for place, chip in enumerate(numbers)
     )
     head = struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, len(entries))
     return head + entries
+
+
+def chips_of(content: bytes) -> list[int]:
+    """Return the chips of the code in a file, each once."""
+    return sorted({part.chip for part in fatbin_parts(content)})
 
 
 def usage(line: str, name: str = "k") -> Finished:
@@ -603,9 +635,8 @@ def test_a_chip_that_the_tool_has_dropped_does_not_hide_the_others() -> None:
     assert targets(contents) == ["sm_80", "sm_90a"]
     assert contents.unread == ("sm_35 is not read: this cuobjdump has dropped it",)
     assert targets(both) == ["sm_80"]
-    (unread,) = both.unread
-    assert unread == (
-        "sm_35 is not read: this cuobjdump has dropped it, and extracts no sm_37 from the same file"
+    assert both.unread == (
+        "sm_35, sm_37 are not read: this cuobjdump has dropped them",
     )
 
 
@@ -620,6 +651,58 @@ def test_a_chip_that_is_too_new_does_not_hide_the_others() -> None:
     with pytest.raises(CollectorFailedError, match="cannot read sm_999: ") as caught:
         read_cubins(fatbin(80, 999), runner=runner, tool="t", target="sm_999")
     assert "update it" in caught.value.remedy
+
+
+def test_an_invalid_file_does_not_hide_the_others() -> None:
+    """Neither those of other chips nor those of its own."""
+    runner = FakeCuobjdump(("sm_80", USAGE), ("sm_90a", USAGE), invalid=[2])
+    chips = fatbin(80, 90, 80, 80)
+    contents = read_cubins(chips, runner=runner, tool="t")
+
+    # Of chip 80, each half is asked for, and both parts of the second half.
+    assert targets(contents) == ["sm_80", "sm_80", "sm_90a"]
+    assert contents.unread == (
+        "sm_80 (a part) is not read: this cuobjdump finds an invalid ELF file in it",
+    )
+    runner = FakeCuobjdump(("sm_80", USAGE), ("sm_90a", USAGE), invalid=[0, 2])
+    contents = read_cubins(fatbin(80, 90, 75), runner=runner, tool="t")
+    assert targets(contents) == ["sm_90a"]
+    assert contents.unread == (
+        "sm_75, sm_80 are not read: this cuobjdump finds an invalid ELF file in them",
+    )
+
+
+def test_an_invalid_file_needs_another_tool() -> None:
+    """Where there is no other code, or it was asked for. An update is no remedy."""
+    for content, target, what in (
+        (fatbin(80, 80), None, "it"),
+        (fatbin(80, 90), "sm_80", "sm_80"),
+    ):
+        invalid = [0, 1] if target is None else [0]
+        runner = FakeCuobjdump(("sm_90a", USAGE), invalid=invalid)
+        words = f"cannot read {what}: cuobjdump fatal   : Invalid ELF"
+        with pytest.raises(CollectorFailedError, match=words) as caught:
+            read_cubins(content, runner=runner, tool="t", target=target)
+        assert "of the toolkit that compiled it" in caught.value.remedy
+        assert "update" not in caught.value.remedy
+
+
+def test_a_fatbin_is_cut_into_its_parts() -> None:
+    """Each part is a fatbin of its own, whatever file it is from."""
+    content = b"\x7fELF" + fatbin(35, 80, of_ptx=[90]) + bytes(7) + fatbin(120)
+    parts = fatbin_parts(content)
+
+    assert [part.chip for part in parts] == [35, 80, 120]
+    assert fatbin_of(content, parts[:2]) == fatbin(35, 80)
+    assert fatbin_of(content, parts[2:]) == fatbin(120)
+
+
+def test_code_before_the_link_is_no_part() -> None:
+    """It stands in a section of its own, and its resources are not final."""
+    content = elf({"__nv_relfatbin": fatbin(70), ".nv_fatbin": fatbin(80)})
+
+    assert [part.chip for part in fatbin_parts(content)] == [80]
+    assert [part.chip for part in fatbin_parts(fatbin(70) + fatbin(80))] == [70, 80]
 
 
 def test_a_target_is_asked_for_alone() -> None:
@@ -664,9 +747,9 @@ def test_the_chips_of_a_fatbin_are_those_with_code() -> None:
     """In every fatbin of a file; PTX has no code yet."""
     library = b"\x7fELF" + fatbin(35, 80, of_ptx=[90]) + bytes(7) + fatbin(80, 120)
 
-    assert fatbin_chips(library) == [35, 80, 120]
-    assert fatbin_chips((GOLD / "kernels.fatbin").read_bytes()) == [80, 90]
-    assert fatbin_chips((GOLD / "only_ptx.fatbin").read_bytes()) == []
+    assert chips_of(library) == [35, 80, 120]
+    assert chips_of((GOLD / "kernels.fatbin").read_bytes()) == [80, 90]
+    assert chips_of((GOLD / "only_ptx.fatbin").read_bytes()) == []
 
 
 def test_a_fatbin_that_is_cut_or_full_of_nonsense_ends() -> None:
@@ -674,8 +757,8 @@ def test_a_fatbin_that_is_cut_or_full_of_nonsense_ends() -> None:
     content = fatbin(35, 80)
     magic = content[:4]
 
-    assert all(set(fatbin_chips(content[:cut])) <= {35, 80} for cut in range(200))
-    assert fatbin_chips(magic * 250_000) == []
-    assert fatbin_chips(content[:8] + b"\xff" * 200) == []
+    assert all(set(chips_of(content[:cut])) <= {35, 80} for cut in range(200))
+    assert chips_of(magic * 250_000) == []
+    assert chips_of(content[:8] + b"\xff" * 200) == []
     zero = content[:16] + content[16:20] + bytes(12) + content[32:]
-    assert set(fatbin_chips(zero)) <= {0, 35, 80}
+    assert set(chips_of(zero)) <= {0, 35, 80}

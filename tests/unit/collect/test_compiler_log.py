@@ -12,6 +12,7 @@ import pytest
 from pytest_gpuperf.collect.binary.compiler_log import (
     CodeParts,
     facts_of,
+    log_name,
     log_text,
     read_ptxas_log,
     unlike_code,
@@ -342,6 +343,27 @@ def test_a_log_without_kernels_is_refused(log: str) -> None:
     with pytest.raises(CaptureFormatError, match="names no kernel") as caught:
         read_ptxas_log(log)
     assert "-Xptxas -v" in caught.value.remedy
+
+
+def test_a_log_of_another_tool_is_named() -> None:
+    """A text of ptxas without kernels is of no other tool."""
+    nvbench = '{"meta": {"version": {"json": {}, "nvbench": {}}}}'
+    with pytest.raises(CaptureFormatError, match="a result of nvbench, and ") as caught:
+        read_ptxas_log(nvbench, path="build.log")
+    assert "and names no kernel" in str(caught.value)
+    assert caught.value.path == "build.log"
+    with pytest.raises(CaptureFormatError) as caught:
+        read_ptxas_log("ptxas info    : 0 bytes gmem\n")
+    assert str(caught.value).startswith("the compiler's log: names no kernel")
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [("a\nb", "the compiler's log"), ("", "the compiler's log"), ("a.log", "a.log")],
+)
+def test_a_log_is_named_by_its_file(log: str, name: str) -> None:
+    """A text has no name."""
+    assert log_name(log) == name
 
 
 def mix(*, loads: int, stores: int, spills: int | None) -> InstructionMix:

@@ -58,7 +58,9 @@ class Rig:
         self.driver = FakeDriver(clock=self.clock)
         self.stream = 0
         cuda = CudaEvents(lambda: self.driver, lambda: self.stream)
-        self.timer: DeviceTimer = EventTimer((cuda,), self.clock.now_ns)
+        self.timer: DeviceTimer = EventTimer(
+            (cuda,), self.clock.now_ns, cpu_ns=self.clock.thread_cpu_ns
+        )
         self.host = HostCollector(
             self.clock,
             CudaRuntime(lambda: self.driver),
@@ -464,6 +466,76 @@ def test_a_call_that_raises_leaves_no_half_sample(rig: Rig, at_call: int) -> Non
 
     assert timing.samples == pytest.approx([52e-6] * 10)
     assert timing.notes == ()
+
+
+@pytest.mark.parametrize("started", ["before", "by the first call", "by a later call"])
+def test_work_on_another_device_is_not_launch_time(rig: Rig, started: str) -> None:
+    """Events of the current device end too early: the host waits for both devices."""
+    rig.driver.primaries = {3: 0x1000}
+    if started == "before":
+        rig.driver.primaries[1] = 0x2000
+    numbers = count()
+
+    def fn() -> None:
+        rig.clock.advance(2 * US)
+        if next(numbers) >= (started == "by a later call"):
+            rig.driver.primaries[1] = 0x2000
+        if 1 in rig.driver.primaries:
+            rig.driver.launch(5_000 * US, context=0x2000)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.source == "host"
+    assert timing.samples == pytest.approx([5_002e-6] * 10, rel=1e-3)
+    assert [note.code for note in timing.notes] == ["outlives-events"]
+
+
+def test_a_block_waits_for_a_device_that_it_started(rig: Rig) -> None:
+    """It was not in use when the block began."""
+    rig.driver.primaries = {3: 0x1000}
+    with rig.host.measure_range() as timer:
+        rig.driver.primaries[1] = 0x2000
+        rig.driver.launch(5_000 * US, context=0x2000)
+
+    assert timer.timing is not None
+    assert timer.timing.source == "host"
+    assert timer.timing.samples == pytest.approx([5e-3], rel=1e-3)
+
+
+def test_a_thread_without_a_context_has_no_events(rig: Rig) -> None:
+    """The host waits for the device that the framework's own threads work on."""
+    rig.driver.context = None
+    rig.driver.primaries = {3: 0x1000}
+
+    def fn() -> None:
+        rig.clock.advance(2 * US)
+        rig.driver.launch(5_000 * US, context=0x1000)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.source == "host"
+    assert timing.samples == pytest.approx([5_002e-6] * 10, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("every", "lasting_us", "source"),
+    [(2, 500, "host"), (2, 50, "events"), (40, 500, "events")],
+)
+def test_a_stream_that_only_some_calls_use(
+    rig: Rig, every: int, lasting_us: int, source: str
+) -> None:
+    """Frequent and long work there counts; rare or short waits are interruptions."""
+    run = rig.body(20 * US)
+    numbers = count(1)
+
+    def fn() -> None:
+        run()
+        if next(numbers) % every == 0:
+            rig.driver.launch(lasting_us * US, stream=5)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.source == source
 
 
 def test_each_context_has_events_of_its_own(rig: Rig) -> None:

@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.binary.read import Cubin, read_cubins, read_mixes
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 
 GOLD = Path(__file__).parents[2] / "gold" / "binary"
@@ -551,6 +552,38 @@ def test_a_kernel_that_is_not_listed_is_a_doubt() -> None:
     assert unknown.counts is None
     assert unknown.spills_bytes is None
     assert unknown.doubt == "nvdisasm does not list it"
+
+
+DEPRECATED = (
+    b'nvdisasm fatal   : CUDA architecture "SM60" is deprecated. Please use CUDA '
+    b"toolkit 13.0 or earlier\n"
+)
+
+
+def test_a_chip_that_the_tool_has_dropped_does_not_hide_the_others() -> None:
+    """Its kernels have no counts, and the tool's words say why."""
+    kernel = KernelResources(
+        name="k",
+        demangled=None,
+        target="sm_60",
+        registers_count=8,
+        stack_bytes=0,
+        shared_bytes=0,
+        constant_bytes=0,
+    )
+    cubins = [Cubin(content=b"", kernels=(kernel,))] * 2
+    good = finished(stdout=listed("EXIT").encode())
+    runner = FakeRunner([finished(255, stderr=DEPRECATED), good])
+    dropped, known = read_mixes(cubins, runner=runner, tool="t")
+
+    assert known.counts is not None
+    assert dropped.counts is None
+    assert dropped.doubt is not None
+    assert 'architecture "SM60" is deprecated' in dropped.doubt
+    runner = FakeRunner([finished(255, stderr=DEPRECATED)] * 2)
+    with pytest.raises(CollectorFailedError, match="SM60") as caught:
+        read_mixes(cubins, runner=runner, tool="t")
+    assert "update" not in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -488,16 +488,92 @@ def test_foreign_process(alone: Neighbours) -> None:
         Sharing.FOREIGN,
         (200,),
     )
-    found, gate = during(BURST + "300,*,proc.200,5\n", alone)
+    found, gate = during(BURST + "300,*,proc.200,5\n300,*,use.200,1\n", alone)
     assert found.foreign_pids == (200,)
     assert gate.void is not None
-    assert gate.void.code == "foreign-process"
+    assert gate.void.text == (
+        "process 200 computed on the same GPU; end it, or measure on another GPU"
+    )
 
 
 def test_foreign_process_that_left(alone: Neighbours) -> None:
-    """A foreign process that was only there at the beginning voids, too."""
-    found, _ = during(BURST + "0,*,proc.200,5\n300,*,proc.200,-1\n", alone)
+    """A foreign process that computed at the beginning alone voids, too."""
+    gone = "0,*,proc.200,5\n300,*,proc.200,-1\n0,*,use.200,9\n300,*,use.200,0\n"
+    found, _ = during(BURST + gone, alone)
     assert (found.sharing, found.foreign_pids) == (Sharing.FOREIGN, (200,))
+
+
+@pytest.mark.parametrize("before", ["", "0,*,use.200,90\n150,*,use.200,0\n"])
+def test_a_process_that_does_not_use_the_gpu_is_a_note(
+    alone: Neighbours, before: str
+) -> None:
+    """An open notebook voids nothing, whatever it did before the measurement."""
+    found, gate = during(BURST + before + ",*,proc.200,5\n", alone)
+    assert (found.sharing, found.foreign_pids) == (Sharing.ALONE, ())
+    assert found.idle_pids == (200,)
+    assert gate.void is None
+    assert [note.code for note in gate.notes] == ["idle-process"]
+    assert gate.notes[0].text == (
+        "process 200 has memory on the same GPU, and did not use it meanwhile"
+    )
+
+
+def test_of_two_processes_the_busy_one_voids(alone: Neighbours) -> None:
+    """The other one is a note."""
+    text = BURST + ",*,proc.200,5\n,*,proc.300,5\n0,*,use.300,4\n"
+    found, gate = during(text, alone)
+    assert (found.foreign_pids, found.idle_pids) == ((300,), (200,))
+    assert gate.void is not None
+    assert "process 300 computed" in gate.void.reason
+
+
+@pytest.mark.parametrize(
+    "refused", ["nvmlDeviceGetProcessUtilization", "nvmlDeviceGetSamples"]
+)
+def test_a_use_that_the_driver_does_not_tell_voids(
+    alone: Neighbours, refused: str
+) -> None:
+    """vGPU and WSL2 list processes at most: any of them may have computed."""
+    text = BURST + f",*,proc.200,5\n,*,error.{refused},3\n"
+    found, gate = during(text, alone)
+    assert found.foreign_pids == (200,)
+    assert gate.void is not None
+    assert "process 200 may have computed" in gate.void.reason
+
+
+@pytest.mark.parametrize(("sampled_after_s", "is_known"), [(0.1, True), (1.0, False)])
+def test_a_short_measurement_waits_for_a_sample(
+    alone: Neighbours, sampled_after_s: float, *, is_known: bool
+) -> None:
+    """The driver samples a few times a second: a test of a millisecond has none."""
+    sampled_ms = 201 + round(sampled_after_s * 1000)
+    text = (
+        BURST
+        + ",*,proc.200,5\n200,*,error.nvmlDeviceGetSamples,6\n"
+        + f"{sampled_ms},*,error.nvmlDeviceGetSamples,0\n"
+    )
+    clock = FakeClock()
+    with scripted(text, clock=clock) as (nvml, _):
+        board = open_board(UUID, nvml=nvml)
+        deltas = Deltas(board, clock, neighbours=alone, gpm=False)
+        clock.advance(200 * MS)
+        deltas.begin()
+        clock.advance(1 * MS)
+        found = deltas.end()
+        deltas.close()
+        board.close()
+
+    assert clock.now_ns() <= (201 + 250) * MS
+    assert found.use_unknown is not is_known
+    assert (found.idle_pids == (200,)) is is_known
+
+
+def test_nobody_there_is_not_waited_for(alone: Neighbours) -> None:
+    """Without another process the driver is not asked who used the GPU."""
+    text = BURST + ",*,error.nvmlDeviceGetProcessUtilization,999\n"
+    found, gate = during(text, alone)
+    assert gate == Gates()
+    assert not found.use_unknown
 
 
 def test_container(tmp_path: Path) -> None:

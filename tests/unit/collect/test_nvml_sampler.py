@@ -887,6 +887,7 @@ def read(nv, handle, samples, advance_us):
             nv.nvmlDeviceGetCurrentClocksEventReasons(handle),
             [(each.pid, each.usedGpuMemory) for each in nv.nvmlDeviceGetComputeRunningProcesses(handle)],
             [each.sampleValue.uiVal for each in nv.nvmlDeviceGetSamples(handle, 0, 0)[1]],
+            [(each.pid, each.smUtil) for each in nv.nvmlDeviceGetProcessUtilization(handle, 0)],
             fields(),
         ]
     found = [state()]
@@ -920,6 +921,7 @@ def test_both_doubles_agree(library: Path, tmp_path: Path) -> None:
     """The Python double and the compiled one say the same of one script."""
     text = BURST + (
         "100,*,proc.7,5\n500,*,proc.7,-1\n600,*,xid,13\n0,*,pcie.rx_kbs,5\n"
+        "0,*,use.7,3\n400,*,use.7,0\n300,*,use.8,40\n"
         "600,*,pcie.rx_kbs,500,lin\n400,*,clocks.reasons,0x44\n,*,period.energy_us,20000\n"
     )
     (tmp_path / "script.csv").write_text(text)

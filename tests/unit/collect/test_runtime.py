@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,9 @@ from pytest_gpuperf.collect.runtime import (
     CudaRuntime,
     DriverFacts,
     NoDevice,
-    TorchRuntime,
     find_runtime,
 )
+from pytest_gpuperf.collect.torch_device import TorchRuntime
 from pytest_gpuperf.errors import CollectError
 
 
@@ -71,6 +72,99 @@ def test_synchronize_waits_for_the_context() -> None:
     runtime_of(driver).synchronize()
 
     assert driver.calls == [("cuCtxSynchronize",)]
+
+
+def two_devices(**how: Any) -> FakeDriver:
+    """Return a driver whose devices 3 and 1 are in use, the first by this thread."""
+    driver = FakeDriver(**how)
+    driver.primaries = {1: 0x2000, 3: 0x1000}
+    return driver
+
+
+def found(driver: FakeDriver) -> CudaRuntime:
+    """Return a runtime that has found the devices in use."""
+    runtime = runtime_of(driver)
+    assert runtime.active()
+    return runtime
+
+
+@pytest.mark.parametrize("own_context", [0x1000, 0x9000, None])
+def test_every_device_in_use_is_waited_for(own_context: int | None) -> None:
+    """Whatever context this thread has: one device's own, one it made, or none."""
+    driver = two_devices(context=own_context)
+    for handle in (0x1000, 0x2000, 0x9000):
+        driver.launch(handle, context=handle)
+    found(driver).synchronize()
+
+    assert driver.clock.now_ns() >= (0x9000 if own_context == 0x9000 else 0x2000)
+    assert driver.context == own_context
+    assert not +driver.retained
+
+
+def test_a_device_that_this_process_does_not_use_is_left_alone() -> None:
+    """On it no context is made, and nothing is waited for."""
+    driver = FakeDriver()
+    driver.primaries = {3: 0x1000}
+    found(driver).synchronize()
+
+    assert driver.calls == [("cuCtxSynchronize",)]
+    assert set(driver.retained) <= {3}
+
+
+def test_a_device_in_use_is_found_anew() -> None:
+    """One that a call has started is waited for once it was looked for."""
+    driver = FakeDriver()
+    driver.primaries = {3: 0x1000}
+    runtime = found(driver)
+    driver.primaries[1] = 0x2000
+    driver.launch(5_000, context=0x2000)
+    runtime.active()
+    runtime.synchronize()
+
+    assert driver.clock.now_ns() == 5_000
+
+
+def test_a_device_that_was_reset_is_not_waited_for() -> None:
+    """Its context is gone, and is not made again."""
+    driver = two_devices()
+    runtime = found(driver)
+    del driver.primaries[1]
+    runtime.synchronize()
+
+    assert driver.calls == [("cuCtxSynchronize",)]
+
+
+def test_an_error_of_another_device_leaves_the_context_as_it_was() -> None:
+    """Verdict: an error, and the test's own context is current again."""
+    driver = two_devices(context=None)
+    runtime = found(driver)
+    driver.failing["cuCtxSynchronize"] = 700
+
+    with pytest.raises(CollectError, match="cuCtxSynchronize failed"):
+        runtime.synchronize()
+    assert driver.context is None
+
+
+def test_a_flush_reaches_every_device_in_use() -> None:
+    """Each has an L2 of its own, and a buffer in its own context."""
+    driver = two_devices()
+    runtime = found(driver)
+    runtime.flush_l2()
+    runtime.flush_l2()
+    names = [call[0] for call in driver.calls]
+
+    assert names.count("cuMemAlloc_v2") == 2
+    assert names.count("cuMemsetD8_v2") == 4
+
+
+def test_a_thread_without_a_context_uses_what_others_use() -> None:
+    """Worker threads of a framework have the context: the device is in use all the same."""
+    driver = two_devices(context=None)
+    driver.uuids = [[0] * 16, list(range(16)), [2] * 16, [3] * 16]
+    runtime = found(driver)
+
+    assert runtime.device_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert runtime.free_bytes() == 1 << 30
 
 
 @pytest.mark.parametrize(("code", "free_bytes"), [(0, 1 << 30), (2, None)])

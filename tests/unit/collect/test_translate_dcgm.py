@@ -307,7 +307,7 @@ GPU 0     N/A          N/A          1            N/A
 GPU 1     0.500        0.250        2            1024
 
 GPU 0     0.984        0.930        3            2048
-GPU 1     0.600        0.350
+GPU 1     0.600        0.350        N/A          N/A
 # a remark
 dmon was stopped do to receiving a signal
 """
@@ -423,6 +423,45 @@ def test_what_a_tool_prints_around_its_rows_is_left_out() -> None:
     )
     with pytest.raises(CaptureFormatError, match=r"line 4: 'Status: Error' is not"):
         dmon(f"#Entity SMACT\nGPU 0 0.1\n\nStatus: Error\n{rows}")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("GPU 0 0.1 0.2 0.3", "3 values under 2 names"),
+        # A value is missing, and nothing says of which name.
+        ("GPU 0 0.7", "1 values under 2 names"),
+        ("GPU 0", "0 values under 2 names"),
+        ("GPU-I 0 N/A", "1 values under 2 names"),
+        ("0 0.1 0.2", "is not an entity and its values"),
+        ("GPU x 0.1 0.2", "is not an entity and its values"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_no_message_of_the_tool(
+    row: str, words: str
+) -> None:
+    """Above, between and below the rows: it is never left out."""
+    head, good = "#Entity SMACT TENSO\n", "GPU 0 0.1 0.2\n"
+    for text in (f"{head}{good}{row}\n", f"{head}{row}\n{good}"):
+        with pytest.raises(CaptureFormatError, match=words):
+            dmon(text)
+    with pytest.raises(CaptureFormatError, match="line 1: values without a header"):
+        dmon(f"{good}{head}{good}")
+    series = 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n'
+    for line in ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 6x', 'x{gpu="0"', "DCGM_FI_DEV_GPU"):
+        for text in (f"{series}{line}\n", f"{line}\n{series}"):
+            with pytest.raises(CaptureFormatError, match="is not a n"):
+                exporter(text)
+
+
+def test_a_message_may_name_an_entity() -> None:
+    """Whatever the number of its words."""
+    found = dmon(
+        "#Entity SMACT TENSO\nGPU 0 0.1 0.2\nGPU 0 is lost\nGPU 0 is gone now\n"
+    )
+
+    assert len(found.records) == 1
+    assert "lines below the rows, left out: 'GPU 0 is lost' (line 3)" in found.notes[0]
 
 
 def test_a_last_line_without_an_end_is_left_out() -> None:

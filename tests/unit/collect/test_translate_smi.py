@@ -243,6 +243,55 @@ def test_messages_around_a_table_are_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("x, 0, 300 W, 41", "'x' is not a time"),
+        ("2025/03/01 12:00:01.000, one, 300 W, 41", "is not the index of a GPU"),
+        ("2025/03/01 12:00:01.000, 0, 300 W", "3 values under 4 names"),
+        ("2025/03/01 12:00:01.000, 0", "2 values under 4 names"),
+        ("2025/03/01 12:00:01.000", "1 values under 4 names"),
+        # A locale's comma, and a column more than the head has.
+        ("2025/03/01 12:00:01.000, 0, 300,5 W, 41", "5 values under 4 names"),
+        ("2025/03/01 12:00:01.000, 0, 300 W, 41, 7 %", "5 values under 4 names"),
+        ("0, [N/A], 41", "3 values under 4 names"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_no_message_of_the_tool(
+    row: str, words: str
+) -> None:
+    """Above, between and below the rows: it is never left out."""
+    head = "timestamp, index, power.draw, temperature.gpu\n"
+    good = "2025/03/01 12:00:00.000, 0, 300 W, 40\n"
+
+    for text in (f"{head}{good}{row}\n", f"{head}{row}\n{good}"):
+        with pytest.raises(CaptureFormatError, match=words):
+            read(text)
+    with pytest.raises(CaptureFormatError, match="line 1: values without a header"):
+        read(f"{good}{head}{good}")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Terminated",
+        "[1]+  Terminated              nvidia-smi --query-gpu=index -l 1",
+        "Unable to determine the device handle for GPU0000:0F:00.0: GPU is lost",
+        "Error: a, b, c",
+        "Sat Nov 28 20:23:05 UTC 2026",
+        "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-28T20:23:05 ***",
+    ],
+)
+def test_a_message_below_the_rows_is_left_out(message: str) -> None:
+    """Of the tool, of the shell and of the scheduler that ended it."""
+    table = "timestamp, index, power.draw\n2025/03/01 12:00:00.000, 0, 300 W\n"
+
+    for text, read_tool in ((table, read), (DMON, monitor)):
+        notes = read_tool(f"{text}{message}\n").notes
+        told = f"lines below the rows, left out: '{message[:9]}"
+        assert any(note.startswith(told) for note in notes)
+
+
 def test_a_later_head_may_have_other_columns() -> None:
     """Two runs in one file are read with the head of each."""
     telemetry = read(
@@ -384,6 +433,50 @@ def test_a_line_that_is_not_a_row_of_dmon_is_named(row: str, words: str) -> None
     with pytest.raises(CaptureFormatError, match=f"line 3: {words}") as caught:
         monitor(f"# gpu sm mem\n0 1 2\n{row}\n0 3 4\n")
     assert "output of nvidia-smi dmon" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("0 1", "2 values under 3 names"),
+        ("0 1 2 3", "4 values under 3 names"),
+        ("x 1 2", "is not the index of a GPU"),
+        ("0 one -", "'one' is not a number"),
+    ],
+)
+def test_a_row_of_dmon_that_cannot_be_read_is_no_message(row: str, words: str) -> None:
+    """Above, between and below the rows: it is never left out."""
+    for text in (f"# gpu sm mem\n0 1 2\n{row}\n", f"# gpu sm mem\n{row}\n0 1 2\n"):
+        with pytest.raises(CaptureFormatError, match=words):
+            monitor(text)
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        ("# gpu gi smutil\n# Idx # GPM:%\n", "GI"),
+        ("# gpu mig smutil\n", "MIG"),
+        ("# gpu level smutil\n# Idx Idx GPM:%\n", "LEVEL"),
+        ("# gpu, gpuinst, smutil\n", "GPUINST"),
+    ],
+)
+def test_instances_of_dmon_are_no_readings_of_their_gpu(head: str, part: str) -> None:
+    """`--gpm-options=dm` has a row of the GPU and one of each instance at a time."""
+    rows = "0 - 40\n0 1 90\n0 2 10\n0 - 41\n0 1 91\n0 2 11\n"
+    if "," in head:
+        rows = rows.replace(" ", ", ")
+    found = monitor(head + rows)
+
+    assert [(r.gpu_uuid, r.sm_active_fraction) for r in found.records] == [
+        ("", 0.4),
+        (f"/{part}1", 0.9),
+        (f"/{part}2", 0.1),
+        ("", 0.41),
+        (f"/{part}1", 0.91),
+        (f"/{part}2", 0.11),
+    ]
+    assert [r.monotonic_s for r in found.records] == [100.0] * 3 + [100.5] * 3
+    assert found.notes == ()
 
 
 def test_a_time_of_dmon_may_be_without_its_day() -> None:

@@ -93,6 +93,12 @@ def test_value_of_a_slow_core_is_taken_to_the_stored_speed() -> None:
     assert [s.run_values for s in alike.stored] == [s.run_values for s in stored]
 
 
+def test_value_too_large_for_a_float_at_one_speed_is_not_converted() -> None:
+    """A conversion that overflows leaves the values as they were measured."""
+    stored = [session(1.7e308, loops_s=(SLOW_S,)) for _ in range(3)]
+    assert at_one_speed(session(1.7e308, loops_s=(FAST_S,)), stored) is None
+
+
 def test_noise_of_the_loop_is_not_added_to_a_steady_test() -> None:
     """Processes on one quiet core differ by 1 % in the loop, and by 0.3 % in a test."""
     draw = random.Random(3)

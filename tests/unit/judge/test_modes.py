@@ -226,3 +226,58 @@ def test_a_disk_that_became_slow_regresses_nothing(
         assert verdict.cause is Cause.NOISY_MACHINE
         assert verdict.evidence is not None
         assert "the disk is 4.8 times as slow" in verdict.evidence.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("reads", "test", "bound_class", "outcome"),
+    [
+        (6.0, 2.5, BoundClass.HOST, Outcome.INCONCLUSIVE),
+        (6.0, 2.5, BoundClass.COMPUTE, Outcome.REGRESSED),  # time of a GPU
+        (6.0, 9.0, BoundClass.HOST, Outcome.REGRESSED),  # slower than the reads
+        (1.6, 1.5, BoundClass.HOST, Outcome.REGRESSED),  # as quiet sessions differ
+        (0.2, 2.5, BoundClass.HOST, Outcome.REGRESSED),
+    ],
+)
+def test_slow_reads_of_memory_regress_nothing(
+    reads: float, test: float, bound_class: BoundClass, outcome: Outcome
+) -> None:
+    """Neighbours that empty a shared cache slow each test by another factor."""
+    subject = case(test, FAST, bound_class=bound_class)
+    fresh = {subject.name: confirmation(*[test * (1 + n / 1e3) for n in range(5)])}
+    (verdict,) = settle([subject], fresh, references=[cache(reads, reads)])
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert verdict.cause is Cause.NOISY_MACHINE
+        assert verdict.evidence is not None
+        assert "take 5.98 times as long" in verdict.evidence.lines[0]
+
+
+def test_reads_are_slow_in_the_suite_and_in_fresh_processes() -> None:
+    """A neighbour that left before the fresh processes measured explains nothing of them."""
+    subject = case(2.5, FAST)
+    fresh = {subject.name: confirmation(*[2.5 * (1 + n / 1e3) for n in range(5)])}
+    for reads in (cache(6.0, 1.0), cache(1.0, 6.0)):
+        (verdict,) = settle([subject], fresh, references=[reads])
+
+        assert verdict.outcome is Outcome.REGRESSED
+
+
+def test_a_slow_stored_session_shows_how_slow_reads_may_be() -> None:
+    """What a stored session met as well is in its values."""
+    subject = case(2.5, FAST)
+    fresh = {subject.name: confirmation(*[2.5 * (1 + n / 1e3) for n in range(5)])}
+    reads = replace(cache(6.0, 6.0), stored=stored([*FAST, 5.0]))
+
+    assert settle([subject], fresh, references=[reads])[0].outcome is Outcome.REGRESSED
+
+
+def cache(now: float, fresh: float) -> Reference:
+    """Return reads of memory that are as slow as given."""
+    return Reference(
+        name="reads",
+        bound_class=BoundClass.CACHE,
+        current=value(now),
+        stored=stored(FAST),
+        fresh=value(*[fresh] * 5),
+    )

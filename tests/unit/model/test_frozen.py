@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model.frozen import no_number, not_finite, shown, stated
+from pytest_gpuperf.model.frozen import (
+    no_number,
+    not_finite,
+    shown,
+    stated,
+    with_checked,
+)
+from pytest_gpuperf.model.record import SessionValue
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70))
@@ -31,6 +38,16 @@ def test_what_no_float_holds_is_not_finite(value: float) -> None:
 def test_what_is_of_another_type_is_no_number(value: object) -> None:
     """A text is not read, a truth not counted."""
     assert no_number(value) == f"{value!r} is not a number"
+
+
+def test_a_copy_with_checked_fields_leaves_the_record_as_it_is() -> None:
+    """Both are whole records: only the named fields differ."""
+    value = SessionValue(metric="time", unit="s", source="host", run_values=(1.0,))
+    copied = with_checked(value, run_values=(2.0,), half_widths=(0.1,))
+    assert value.run_values == (1.0,)
+    assert copied == SessionValue(
+        metric="time", unit="s", source="host", run_values=(2.0,), half_widths=(0.1,)
+    )
 
 
 def test_a_message_stays_short() -> None:

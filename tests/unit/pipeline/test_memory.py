@@ -9,7 +9,7 @@ import pytest
 from pytest_gpuperf.baseline.history import Append, stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.errors import BaselineCorruptError, GpuPerfError
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.checkout import Checkout
 from pytest_gpuperf.model.environment import Session
@@ -131,6 +131,23 @@ def test_a_found_store_goes_on_without_a_file_that_it_cannot_read(
     for strict in (config, replace(config, update=None, baseline_named=True)):
         with pytest.raises(GpuPerfError, match="test_s"):
             Memory(strict).check()
+
+
+def test_a_file_of_another_tool_is_named(tmp_path: Path) -> None:
+    """A file of no known tool keeps the words of the reader."""
+    path = tmp_path / "a.json"
+    memory = Memory(Config(root=str(tmp_path), baseline=str(path), baseline_named=True))
+    path.write_text('{"meta": {"version": {"json": {}, "nvbench": {}}}}')
+
+    with pytest.raises(
+        BaselineCorruptError, match="it is a result of nvbench"
+    ) as caught:
+        memory.check()
+    assert caught.value.remedy == "name a store that --gpuperf-update has written"
+    assert caught.value.path == str(path)
+    path.write_text("{}")
+    with pytest.raises(BaselineCorruptError, match="it is not a baseline"):
+        memory.check()
 
 
 def with_store(folder: Path, *stored: StoredRecord, **given: object) -> Memory:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
@@ -41,6 +42,12 @@ def log_text(log: str | os.PathLike[str]) -> str:
             remedy="name the file with what ptxas -v printed, or pass the text",
             path=text,
         ) from error
+
+
+def log_name(log: str | os.PathLike[str]) -> str:
+    """Return the name of a compiler's log in messages."""
+    text = os.fspath(log)
+    return "the compiler's log" if "\n" in text or not text.strip() else text
 
 
 def _decoded(content: bytes) -> str:
@@ -133,15 +140,18 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def read_ptxas_log(log: str) -> CompilerLog:
+def read_ptxas_log(log: str, *, path: str = "the compiler's log") -> CompilerLog:
     """
     Parse the log of any number of compilations.
 
     Args:
         log: The output of nvcc, ptxas or a build tool. Other lines are ignored.
 
+        path: The name of the log in messages.
+
     Raises:
-        CaptureFormatError: The log names no kernel.
+        CaptureFormatError: The log names no kernel. The message names the tool that wrote
+            the text, if it is known.
     """
     read = CompilerLog(kernels=defaultdict(list), functions=defaultdict(int))
     projects: dict[str, _Compilations] = defaultdict(lambda: _Compilations(read))
@@ -151,10 +161,14 @@ def read_ptxas_log(log: str) -> CompilerLog:
             current = projects[project[1]]
         current.take(line)
     if not read.kernels:
+        message = "names no kernel"
+        known = None if "ptxas" in log else foreign(log[:FOREIGN_BYTES].encode())
+        if known is not None:
+            message = f"{known.message.partition(':')[0]}, and {message}"
         raise CaptureFormatError(
-            "names no kernel",
+            message,
             remedy="compile with -Xptxas -v and hand over all that it prints",
-            path="the compiler's log",
+            path=path,
         )
     return read
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from pytest_gpuperf.collect.binary.tools import NVDISASM, refusal
+from pytest_gpuperf.collect.binary.tools import NVDISASM, last_line, refusal
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.model.activity import LOOP, InstructionMix
 from pytest_gpuperf.model.frozen import Frozen
@@ -256,6 +256,8 @@ def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
 
 
 _TIMEOUT_S = 120.0
+# nvdisasm's words on a chip that older versions can read.
+_DROPPED = "is deprecated"
 _MEMORY = MappingProxyType(
     {
         "LDG": "global_load",
@@ -323,7 +325,8 @@ def instruction_mix(
     finished = runner.run([tool, "-c", str(cubin)], timeout_s=_TIMEOUT_S)
     listing = read_listing(finished.stdout.decode("utf-8", "replace"))
     if finished.exit_code or not listing.instructions:
-        raise refusal(NVDISASM, finished)
+        newer_helps = _DROPPED not in last_line(finished)
+        raise refusal(NVDISASM, finished, newer_helps=newer_helps)
     mixes = []
     for name in kernels:
         code = kernel_code(listing, name)

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import re
-import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary.compiler_log import (
     CodeParts,
     CompilerLog,
     facts_of,
+    log_name,
     log_text,
     read_ptxas_log,
 )
+from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped
+from pytest_gpuperf.collect.binary.extraction import (
+    Fault,
+    extract_by_part,
+    fault_of,
+)
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
+from pytest_gpuperf.collect.binary.module import (
+    HEADER,
+    MACHINE_CUDA,
+    NO_BYTES,
+    SECTION,
+    read_module,
+)
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -25,33 +36,28 @@ from pytest_gpuperf.collect.binary.tools import (
     extract_cubins,
     find_tool,
     holds_no_device_code,
-    last_line,
     refusal,
 )
+from pytest_gpuperf.collect.binary.vendors import other_code
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
-from pytest_gpuperf.errors import CaptureFormatError, MeasureError
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectorFailedError,
+    MeasureError,
+)
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 
 _ELF_MAGIC = b"\x7fELF"
-_FATBIN_MAGIC = b"\x50\xed\x55\xba"
-_CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
-_MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
-_MACHINE_AMD = 224  # EM_AMDGPU
+_CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
+_MACHINES_OF_OTHERS = (205, 224)  # EM_INTELGT, EM_AMDGPU
 _TYPE_RELOCATABLE = 1
 # Functions that ptxas itself adds, as a division. They have no lines in its log.
 _COMPILERS_OWN = ("$__internal_", "__cuda_sm")
-_CODE = ".text."  # The start of the name of a section with the code of a function.
-_SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
-_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
-_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
-_SYMBOL_TABLE = 2  # SHT_SYMTAB
-_FUNCTION_SYMBOL = 2  # STT_FUNC
 
 
 def _file_kind(head: bytes) -> str:
@@ -59,23 +65,23 @@ def _file_kind(head: bytes) -> str:
     machine = None
     if head.startswith(_ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
-    if machine == _MACHINE_CUDA:
+    if machine == MACHINE_CUDA:
         return "cubin"
-    is_read = head.startswith(_CONTAINER_MAGICS) and machine != _MACHINE_AMD
+    is_read = head.startswith(_CONTAINER_MAGICS) and machine not in _MACHINES_OF_OTHERS
     return "container" if is_read else "other"
 
 
 def _is_whole(content: bytes) -> bool:
     """Return True if the file has the length stated in the header."""
-    if len(content) < _HEADER.size:
+    if len(content) < HEADER.size:
         return False
-    *_, table_start, _, _, _, _, entry_bytes, count, _ = _HEADER.unpack_from(content)
-    if entry_bytes < _SECTION.size or table_start + count * entry_bytes > len(content):
+    *_, table_start, _, _, _, _, entry_bytes, count, _ = HEADER.unpack_from(content)
+    if entry_bytes < SECTION.size or table_start + count * entry_bytes > len(content):
         return False
     for index in range(count):
-        section = _SECTION.unpack_from(content, table_start + index * entry_bytes)
+        section = SECTION.unpack_from(content, table_start + index * entry_bytes)
         kind, start, size = section[1], section[4], section[5]
-        if kind != _SECTION_WITHOUT_BYTES and start + size > len(content):
+        if kind != NO_BYTES and start + size > len(content):
             return False
     return True
 
@@ -92,11 +98,10 @@ def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
     inside: dict[str, set[str]] = {}
     apart = set()
     try:
-        functions = list(_functions(content))
-    except (struct.error, IndexError, ValueError):  # A damaged table has no symbols.
-        functions = []
-    for name, section in functions:
-        owner = section.removeprefix(_CODE)
+        functions = read_module(content).functions
+    except CaptureFormatError:  # A damaged table has no symbols.
+        functions = ()
+    for name, owner in functions:
         if owner not in kernels:
             apart.add(name)
             continue
@@ -108,62 +113,6 @@ def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:
         inside={name: frozenset(own) for name, own in inside.items()},
         apart=frozenset(apart),
     )
-
-
-def _functions(content: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the name and the section of each function that a cubin defines."""
-    *_, table_start, _, _, _, _, entry_bytes, count, names = _HEADER.unpack_from(
-        content
-    )
-    sections = [
-        _SECTION.unpack_from(content, table_start + index * entry_bytes)
-        for index in range(count)
-    ]
-
-    def text(table: int, offset: int) -> str:
-        start = sections[table][4] + offset
-        return content[start : content.index(b"\0", start)].decode("utf-8", "replace")
-
-    for section in sections:
-        _, kind, _, _, start, size, link, *_ = section
-        if kind != _SYMBOL_TABLE:
-            continue
-        for offset in range(start, start + size, _SYMBOL.size):
-            name, info, _, owner, *_ = _SYMBOL.unpack_from(content, offset)
-            # The section of an undefined function is 0.
-            if info & 0xF == _FUNCTION_SYMBOL and 0 < owner < count:
-                yield text(link, name), text(names, sections[owner][0])
-
-
-# Magic, version, bytes of the header and of all entries.
-_FATBIN_HEADER = struct.Struct("<4sHHQ")
-# Kind, version, bytes of the header and of the content, ..., number of the chip.
-_FATBIN_ENTRY = struct.Struct("<HHIQQII")
-_FATBIN_CUBIN = 2  # 1 is PTX.
-
-
-def fatbin_chips(content: bytes | mmap.mmap) -> list[int]:
-    """
-    Return the numbers of all chips with code in the fatbins of a file, as 80 for sm_80.
-
-    Args:
-        content: A fatbin, or a file that contains fatbins.
-    """
-    chips = set()
-    start = content.find(_FATBIN_MAGIC)
-    while 0 <= start <= len(content) - _FATBIN_HEADER.size:
-        _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(content, start)
-        place = start + header_bytes
-        end = min(place + size, len(content)) - _FATBIN_ENTRY.size
-        while start < place <= end:
-            kind, _, entry_bytes, size, _, _, chip = _FATBIN_ENTRY.unpack_from(
-                content, place
-            )
-            if kind == _FATBIN_CUBIN:
-                chips.add(chip)
-            place += max(entry_bytes + size, _FATBIN_ENTRY.size)
-        start = content.find(_FATBIN_MAGIC, max(place, start + len(_FATBIN_MAGIC)))
-    return sorted(chips)
 
 
 _WARP_SIZE = 32  # On every NVIDIA chip.
@@ -272,11 +221,6 @@ _DRIVER_SHARED_FROM = (9, 0)
 _GIVE = "give a cubin, a fatbin or a program that holds one"
 
 
-# cuobjdump stops at the first chip that it does not know, and names the chip.
-_UNKNOWN_CHIP = re.compile(r"'(sm_\w+)'")
-_DROPPED = "has been removed"
-
-
 class Cubin(Frozen, frozen=True, kw_only=True):
     """
     The code for one target, and the kernels in that code.
@@ -302,7 +246,7 @@ class Contents(Frozen, frozen=True, kw_only=True):
     Attributes:
         cubins: The cubins in the order of the binaries.
 
-        unread: A sentence for each binary with code for chips that cuobjdump does not know.
+        unread: Sentences about code that cuobjdump cannot read.
     """
 
     cubins: tuple[Cubin, ...]
@@ -322,7 +266,7 @@ def read_cubins(
     """
     Return the cubins of a binary, with the resources of all kernels.
 
-    Code for chips that cuobjdump does not know is left out, if there is other code.
+    Code that cuobjdump cannot read is left out, if there is other code.
 
     Args:
         source: A path, bytes, the result of Triton's compiler, or a sequence of these.
@@ -360,7 +304,9 @@ def read_cubins(
         dynamic_shared_bytes=_at_least(dynamic_shared_bytes, 0, "dynamic_shared_bytes"),
     )
     images = images_of(source, launch)
-    log = None if ptxas_log is None else read_ptxas_log(log_text(ptxas_log))
+    log = None
+    if ptxas_log is not None:
+        log = read_ptxas_log(log_text(ptxas_log), path=log_name(ptxas_log))
     for image in images:
         _refuse_by_head(image)
     tool = tool or find_tool(CUOBJDUMP)
@@ -407,15 +353,17 @@ def read_mixes(
         tool: The path of nvdisasm, or None to search for it.
 
     Returns:
-        An entry for each kernel, in the order of the cubins and of their kernels.
+        An entry for each kernel, in the order of the cubins and of their kernels. If
+        nvdisasm cannot read a cubin, the entries of its kernels say why.
 
     Raises:
         CollectorUnavailableError: There is no nvdisasm.
 
-        CollectorFailedError: nvdisasm cannot read a cubin.
+        CollectorFailedError: nvdisasm can read no cubin.
     """
     tool = tool or find_tool(NVDISASM)
     mixes: list[InstructionMix] = []
+    failed: CollectorFailedError | None = None
     with ScratchFolder("binary") as folder:
         path = Path(folder, "image.cubin")
         for cubin in cubins:
@@ -423,7 +371,16 @@ def read_mixes(
                 continue
             path.write_bytes(cubin.content)
             names = [kernel.name for kernel in cubin.kernels]
-            mixes += instruction_mix(tool, path, names, runner=runner)
+            try:
+                mixes += instruction_mix(tool, path, names, runner=runner)
+            except CollectorFailedError as error:
+                failed = failed or error
+                mixes += [
+                    InstructionMix(kernel=name, counts=None, doubt=error.message)
+                    for name in names
+                ]
+    if failed is not None and all(mix.counts is None for mix in mixes):
+        raise failed
     return tuple(mixes)
 
 
@@ -475,7 +432,7 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
         raise CaptureFormatError(
             "is cut off", remedy="compile or copy it again", path=image.label
         )
-    if _HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
+    if HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
         raise CaptureFormatError(
             "is not linked: registers and stack are final after the device link only",
             remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
@@ -523,11 +480,9 @@ def _cubins_of(
     finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
     unread: tuple[str, ...] = ()
     if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
-        raise CaptureFormatError(
-            "it has no device code", remedy=_GIVE, path=image.label
-        )
+        raise _without_device_code(path, image)
     if finished.exit_code:
-        cubins, unread = _known_chips(
+        cubins, unread = _readable(
             path, target, folder, finished, tool=tool, runner=runner
         )
     if not cubins:
@@ -546,7 +501,17 @@ def _cubins_of(
     return chosen, unread
 
 
-def _known_chips(
+def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
+    with mapped(path) as content:
+        others = other_code(content)
+    message, remedy = "it has no device code", _GIVE
+    if others:
+        message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
+        remedy = "give the library that was built for NVIDIA's GPUs"
+    return CaptureFormatError(message, remedy=remedy, path=image.label)
+
+
+def _readable(
     path: Path,
     target: str | None,
     folder: Path,
@@ -556,48 +521,28 @@ def _known_chips(
     runner: Runner,
 ) -> tuple[Mapping[Path, str], tuple[str, ...]]:
     """
-    Extract the code chip by chip, after the tool failed at one of them.
+    Extract what cuobjdump can read, after it stopped at a part that it cannot.
 
     Returns:
-        The target of each extracted cubin, and a sentence about the chips left out.
+        The target of each extracted cubin, and sentences about the chips left out.
 
     Raises:
-        CollectorFailedError: The tool failed for another reason, or knows none of the
-            chips, or not the requested one.
+        CollectorFailedError: The tool failed for another reason, or can read no part, or
+            no part for the requested chip.
     """
-    words = last_line(failed)
-    dropped = _DROPPED in words
-    unknown = dict.fromkeys(_UNKNOWN_CHIP.findall(words))
-    cubins: dict[Path, str] = {}
-    for chip in _chips_of(path) if unknown else ():
-        name = f"sm_{chip}"
-        finished, found = extract_cubins(
-            tool, path, into=folder / name, runner=runner, target=name
-        )
-        if not finished.exit_code:
-            cubins.update(found)
-        elif _UNKNOWN_CHIP.search(last_line(finished)):
-            unknown[name] = None
-        else:
-            raise refusal(CUOBJDUMP, finished, name)
-    if target in unknown or not cubins:
-        what = target if target in unknown else None
-        raise refusal(CUOBJDUMP, failed, what or "it", dropped=dropped)
-    first, *others = unknown
-    why = "has dropped" if dropped else "does not know"
-    sentence = f"{first} is not read: this cuobjdump {why} it"
-    if others:
-        # Some of them can be extracted from a binary without the first one.
-        sentence += f", and extracts no {', '.join(others)} from the same file"
-    return cubins, (sentence,)
-
-
-def _chips_of(path: Path) -> list[int]:
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-        return fatbin_chips(content)
+    fault = fault_of(failed)
+    if fault is None:
+        raise refusal(CUOBJDUMP, failed)
+    found = extract_by_part(path, folder, failed, tool=tool, runner=runner)
+    if not found.cubins:
+        raise refusal(CUOBJDUMP, failed, newer_helps=fault is Fault.UNKNOWN)
+    if target is not None and target not in found.cubins.values():
+        for chip in (target, target.rstrip("af")):  # sm_90a is for the chip 90.
+            if chip in found.faults:
+                fault, finished = found.faults[chip]
+                helps = fault is Fault.UNKNOWN
+                raise refusal(CUOBJDUMP, finished, target, newer_helps=helps)
+    return found.cubins, tuple(found.sentences())
 
 
 def _completed(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:

@@ -106,7 +106,7 @@ def last_line(finished: Finished) -> str:
 
 
 def refusal(
-    tool: Tool, finished: Finished, what: str = "it", *, dropped: bool = False
+    tool: Tool, finished: Finished, what: str = "it", *, newer_helps: bool = True
 ) -> CollectorFailedError:
     """
     Build the exception for a failed tool, with the last line of the tool's output.
@@ -118,9 +118,9 @@ def refusal(
 
         what: What the tool cannot read.
 
-        dropped: Whether an older version of the tool could read it.
+        newer_helps: Whether a newer version of the tool may read it.
     """
-    update = "" if dropped else f", or update it (pip install -U {tool.wheel})"
+    update = f", or update it (pip install -U {tool.wheel})" if newer_helps else ""
     return CollectorFailedError(
         f"{tool.name} cannot read {what}: {last_line(finished)}",
         remedy=f"put the {tool.name} of the toolkit that compiled it on PATH{update}",

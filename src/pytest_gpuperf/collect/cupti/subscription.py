@@ -54,14 +54,18 @@ _NO_CALLS = frozenset({"INVALID", "SIZE", "FORCE_INT"})
 _BUFFER_BYTES = 1 << 20
 # CUpti_SubscriberParams_STRUCT_SIZE: until 13.1, and with allowMultipleSubscribers.
 _PARAMS_BYTES, _PARAMS_MULTIPLE_BYTES = 32, 40
-# The first cupti-python that works with any CUPTI 13.
-_OLDEST = (13, 0, 1)
+# 12.8 works with CUPTI 12.8 and 12.9, and 13.0.1 is the first that works with any CUPTI
+# 13. 13.0.0 pins the libcupti of one release.
+_OLDEST, _REFUSED = (12, 8), (13, 0, 0)
+# The message of a binding of CUDA 13 that finds the driver of CUDA 12.
+_OLD_DRIVER = "CUDA 13.0 or later driver"
 # The end of "CUPTI for <not provided>", the name of torch.profiler's subscription.
 _NOT_NAMED = "<not provided>"
 # The message of a cuptiError in an older binding.
 _UNNAMED = re.compile(r"(\d+) is not a valid Result")
 _PACKAGE = "cupti-python"
 INSTALL = 'pip install "pytest-gpuperf[cupti]"'
+INSTALL_OLDER = 'pip install "pytest-gpuperf[cupti-cu12]"'
 
 CLOSED = Void(
     code=VoidCode.CUPTI_CLOSED,
@@ -98,10 +102,11 @@ def _absence_of(error: Exception, holder: str = "") -> Gap:
         status = int(unnamed[1])
     # libcupti lacks the function, or the driver is too old.
     if status is None:
+        is_old = _OLD_DRIVER in str(error)
         return Gap(
             code=GapCode.COLLECTOR_UNAVAILABLE,
             reason=str(error),
-            remedy="see gpuperf doctor",
+            remedy=INSTALL_OLDER if is_old else "see gpuperf doctor",
         )
     row = meaning(status)
     reason = row.reason
@@ -151,11 +156,11 @@ def missing() -> Gap | None:
     except importlib.metadata.PackageNotFoundError:
         return None  # The version is unknown. Opening CUPTI shows if it works.
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    if numbers < _OLDEST:
+    if numbers < _OLDEST or numbers == _REFUSED:
         return Gap(
             code=GapCode.NOT_INSTALLED,
-            reason=f"{_PACKAGE} {version} is older than 13.0.1",
-            remedy=INSTALL,
+            reason=f"{_PACKAGE} {version} is neither 12.8 nor 13.0.1 or later",
+            remedy=f"{INSTALL}, or for a driver before 580: {INSTALL_OLDER}",
         )
     return None
 
@@ -232,27 +237,38 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
     Raises:
         CollectorUnavailableError: Another tool holds CUPTI. The message names the tool.
     """
-    params = cupti.SubscriberParams()
-    params.subscriber_name = "gpuperf"
-    params.struct_size = _PARAMS_BYTES
-    if hasattr(params, "allow_multiple_subscribers"):
-        # The field is 0 initially, and read-only in cupti-python 13.4.
-        params.struct_size = _PARAMS_MULTIPLE_BYTES
+    named = hasattr(cupti, "subscribe_v2")
+    params = cupti.SubscriberParams() if named else None
     try:
+        if params is None:
+            # cupti-python 12.8 has no names of subscribers.
+            return int(cupti.subscribe(_ignored, None))
+        params.subscriber_name = "gpuperf"
+        params.struct_size = _PARAMS_BYTES
+        if hasattr(params, "allow_multiple_subscribers"):
+            # The field is 0 initially, and read-only in cupti-python 13.4.
+            params.struct_size = _PARAMS_MULTIPLE_BYTES
         return int(cupti.subscribe_v2(None, None, params.ptr))
     except cupti.cuptiError as error:
         if error.status != HELD:
             raise
-        try:
-            holder = params.old_subscriber_name or ""
-        except UnicodeDecodeError:  # CUPTI did not write to this memory.
-            holder = ""
-        if holder.endswith(_NOT_NAMED):
-            holder = ""
-        absence = _absence_of(error, holder.strip())
+        absence = _absence_of(error, _holder(params))
         raise CollectorUnavailableError(
             absence.reason, remedy=absence.remedy
         ) from error
+
+
+def _holder(params: Any) -> str:  # noqa: ANN401 - an optional library has no types
+    """Return the name of the subscription that CUPTI found, or "" if unknown."""
+    try:
+        holder = getattr(params, "old_subscriber_name", "") or ""
+    except UnicodeDecodeError:  # CUPTI did not write to this memory.
+        return ""
+    return "" if holder.endswith(_NOT_NAMED) else str(holder).strip()
+
+
+def _ignored(*_: object) -> None:
+    """Do nothing in a callback that is enabled for no call."""
 
 
 def _enable(cupti: Any, undo: contextlib.ExitStack, name: str) -> None:  # noqa: ANN401 - an optional library

@@ -113,7 +113,11 @@ _US_PER_S = 1_000_000
 # Per test. A GPU with more events is certainly broken, and the loop must end.
 _MOST_XIDS = 64
 
-_TOTAL_POWER, _SM_CLOCK = 0, 5  # nvmlSamplingType_t
+_TOTAL_POWER, _GPU_USE, _SM_CLOCK = 0, 1, 5  # nvmlSamplingType_t
+_USE_RING = "ring of the GPU's use"
+# The driver samples the use every 1/6 s to 1 s (nvml.h). A test of milliseconds waits
+# this long for a sample, and only if another process is on the GPU.
+_LOOKS, _LOOK_S = 5, 0.05
 
 
 class _Reading(NamedTuple):
@@ -181,9 +185,11 @@ class Deltas:
         duration_s = (self._clock.now_ns() - before.now_ns) / NS_PER_S
         gpm, gpm_reason = ({}, None) if self._gpm is None else self._gpm.end()
         after = self._read()
-        sharing, _, hidden = max(
-            before.sharing, after.sharing, key=lambda sharing: _SHARING_RANK[sharing[0]]
-        )
+        others = tuple(sorted({*before.sharing[1], *after.sharing[1]}))
+        working = self._working(others)
+        idle = () if working is None else tuple(p for p in others if p not in working)
+        foreign = tuple(pid for pid in others if pid not in idle)
+        sharing, hidden = _shared_by(foreign, before.sharing, after.sharing)
         energy_joules = _increase(before.energy_joules, after.energy_joules)
         # Evaluated before `silent` below, which must include failures of these sensors.
         read: dict[str, Any] = {
@@ -214,7 +220,9 @@ class Deltas:
             gpm_reason=gpm_reason,
             sharing=sharing,
             sharing_reason=hidden,
-            foreign_pids=tuple(sorted({*before.sharing[1], *after.sharing[1]})),
+            foreign_pids=foreign,
+            idle_pids=idle,
+            use_unknown=bool(others) and working is None,
             silent=board.silent,
             lost=board.lost,
             **read,
@@ -247,6 +255,24 @@ class Deltas:
             sharing=self._neighbours.on_gpu(board),
         )
 
+    def _working(self, others: Sequence[int]) -> frozenset[int] | None:
+        """
+        Return the processes that used the GPU since `begin`, or None if unknown.
+
+        Args:
+            others: The other processes on the GPU. Without any, the driver is not
+                asked.
+        """
+        board = self.board
+        for _ in range(_LOOKS if others else 0):
+            # The driver has sampled at all.
+            if board.ring(_USE_RING, _GPU_USE, self._since_us):
+                return board.working_pids(self._since_us)
+            if _USE_RING in board.silent or board.lost is not None:
+                return None
+            self._clock.sleep(_LOOK_S)
+        return None
+
     def _xids(self) -> tuple[int, ...] | None:
         """Return the XID events since the last call, or None if events cannot be read."""
         if self._events is None or self.board.lost is not None:
@@ -263,7 +289,22 @@ class Deltas:
         return tuple(xids)
 
 
-_SHARING_RANK = {Sharing.ALONE: 0, Sharing.UNKNOWN: 1, Sharing.FOREIGN: 2}
+def _shared_by(
+    foreign: Sequence[int], *looks: tuple[Sharing, tuple[int, ...], str | None]
+) -> tuple[Sharing, str | None]:
+    """
+    Return how a GPU was shared, and why that is unknown, or None.
+
+    Args:
+        foreign: The other processes that used the GPU, or may have.
+
+        looks: What was seen before and after.
+    """
+    if foreign:
+        return Sharing.FOREIGN, None
+    unknown = (reason for sharing, _, reason in looks if sharing is Sharing.UNKNOWN)
+    reason = next(unknown, "")
+    return (Sharing.UNKNOWN, reason) if reason else (Sharing.ALONE, None)
 
 
 def _xid_events(board: Board) -> Any:  # noqa: ANN401 - the library has no types

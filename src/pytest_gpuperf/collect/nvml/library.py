@@ -26,10 +26,11 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import ClockReason, Sharing
 
-_INVALID, _NOT_FOUND, _NO_FUNCTION = 2, 6, 13  # nvml.h
+_SUCCESS, _INVALID, _NOT_FOUND, _NO_FUNCTION = 0, 2, 6, 13  # nvml.h
 _NO_GPU, _UNKNOWN = 28, 999
 # nvml.h, nvmlValueType_t: the union member of each value type.
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_USE = "use by process"
 # Linux, PROC_PID_INIT_INO: the PID namespace of the host.
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
@@ -310,6 +311,30 @@ class Board:
             return ()
         member = VALUE_TYPES[value_type]
         return tuple(float(getattr(sample.sampleValue, member)) for sample in samples)
+
+    def working_pids(self, since_us: int) -> frozenset[int] | None:
+        """
+        Return the processes that used the GPU since a time [us since 1970], or None.
+
+        The driver samples the use of each process a few times a second. A process
+        without use has no sample. MIG, vGPU and WSL2 have no such samples.
+        """
+        if _USE in self._silent or self.lost is not None:
+            return None
+        try:
+            samples = self.nvml.nvmlDeviceGetProcessUtilization(self.handle, since_us)
+        except self.nvml.NVMLError as error:
+            # NVML reports "not found" if no process used the GPU.
+            if _code(error) in {_SUCCESS, _NOT_FOUND}:
+                return frozenset()
+            self.note(_USE, error)
+            return None
+        return frozenset(
+            int(sample.pid)
+            for sample in samples
+            if sample.timeStamp > since_us
+            and (sample.smUtil or sample.memUtil or sample.encUtil or sample.decUtil)
+        )
 
 
 class Neighbours:

@@ -161,6 +161,8 @@ def holdings(owner: object) -> list[tuple[object, int]]:
     1. A module, a plain value and a container have no attributes that a call would
     empty. No code of the object's class runs, so a proxy is not resolved.
     """
+    if type(owner) is FunctionType and not (owner.__closure__ or owner.__dict__):
+        return []  # The usual function.
     if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
         return []
     values = (

@@ -22,12 +22,18 @@ from functools import partial
 from itertools import chain
 from types import (
     BuiltinMethodType,
+    FunctionType,
     MethodType,
     MethodWrapperType,
 )
 from typing import TypeAlias
 
-from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import (
+    PLAIN_TYPES,
+    TimedCall,
+    arguments,
+    calls_the_test,
+)
 from pytest_gpuperf.collect.timing.contents import (
     Content,
     attributes,
@@ -62,6 +68,13 @@ _FIRST_RATIO, _FIRST_S = 100, 1e-3
 # With other evidence of used-up work a lower bound is enough. The slowest ordinary
 # first call that was measured compiles a regular expression in 40 us.
 _USED_UP_RATIO, _USED_UP_S = 10, 1e-4
+# Flags of functions with a call that only promises work.
+_LAZY = (
+    inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ITERABLE_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)
 _SETUP = "give setup= (of measure or compare) that returns"
 
 
@@ -294,6 +307,8 @@ def refuse_function(fn: object) -> None:
         MeasureError: The function is a coroutine function, a generator function, or not
             callable.
     """
+    if type(fn) is FunctionType and not (fn.__code__.co_flags & _LAZY or fn.__dict__):
+        return  # The usual function. inspect unwraps it again for each question.
     if not callable(fn):
         message = f"{fn!r} cannot be called"
         raise MeasureError(
@@ -312,6 +327,8 @@ def refuse_result(fn: object, result: object) -> None:
     Raises:
         MeasureError: The result is an awaitable or a generator.
     """
+    if type(result) in PLAIN_TYPES:
+        return
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise _generator_error(fn)
     if isinstance(result, Awaitable):

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
+from operator import attrgetter
 from types import TracebackType
 from typing import final
 
@@ -29,7 +30,7 @@ from pytest_gpuperf.collect.base import (
     Timing,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
-from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
@@ -57,6 +58,10 @@ _LATE_FRACTION = 0.1
 # Fraction of a block. A brief wait in a block that computes is not a sign of waiting.
 _MOSTLY_RUNNING = 0.5
 _CLOCK_READINGS = 200
+# Getters, because each item of a generator is a call between two samples.
+_IS_COLD, _IS_SLOW = attrgetter("is_cold"), attrgetter("is_slow")
+_ON_DEVICE, _WAITED = attrgetter("on_device"), attrgetter("waited")
+_READINGS, _INTERRUPTED = attrgetter("readings"), attrgetter("interrupted")
 # Objects found by a collection that are more than those of the sampler.
 _LEAST_GARBAGE = 100
 # The coarsest usable tick. The loop that measures the speed of the core takes 20 of them.
@@ -228,7 +233,7 @@ class HostCollector:
         while True:
             _sample_by_turns(samplers, order)
             order.reverse()
-            if any(sampler.is_cold for sampler in samplers):
+            if any(map(_IS_COLD, samplers)):
                 for sampler in samplers:
                     sampler.begin_anew()
                 begun_ns = now_ns()
@@ -244,7 +249,7 @@ class HostCollector:
                 return
 
     def _tell_time(self, samplers: Sequence[CallSampler], fixed: int | None) -> None:
-        if self._expect is None or not any(sampler.is_slow for sampler in samplers):
+        if self._expect is None or not any(map(_IS_SLOW, samplers)):
             return
         round_s = sum(sampler.first_call_s for sampler in samplers)
         count = _least_count(round_s * NS_PER_S, len(samplers))
@@ -273,9 +278,8 @@ class HostCollector:
                 timers=Timers(self._timers, self._sm_clock_hz),
                 core_loop=self._core_loop,
                 originals=Originals(self._runtime.free_bytes),
-                sweep=partial(_sweep, self._clock.now_ns, *thresholds)
-                if collecting
-                else _leave,
+                sweep=partial(_sweep, self._clock.now_ns, *thresholds),
+                young_due=thresholds[0] if collecting else inf,
             )
         finally:
             # The code under test may have set others.
@@ -304,7 +308,8 @@ class RangeTimer:
         self._clock = clock
         self._now_ns = clock.now_ns
         self._runtime = runtime
-        self._wait = runtime.synchronize
+        # The block may start a device.
+        self._wait: Callable[[], None] = partial(wait_for_all, runtime)
         self._device_timers = timers
         self._sm_clock_hz = sm_clock_hz
         # None if the device was not in use when the block began.
@@ -438,7 +443,7 @@ def _counted(
     names: tuple[str, ...] = ()
     barred: dict[str, Void] = {}
     unused = False
-    if any(sampler.on_device for sampler in samplers):
+    if any(map(_ON_DEVICE, samplers)):
         timers.collect()
         names = timers.names
         for sampler in samplers:
@@ -447,7 +452,7 @@ def _counted(
             unused = timers.unused()
             barred |= timers.refusals()
     interrupted = ended and any(
-        reading.interrupted for sampler in samplers for reading in sampler.readings
+        map(_INTERRUPTED, chain.from_iterable(map(_READINGS, samplers)))
     )
     return counted_samples(
         [sampler.readings for sampler in samplers],
@@ -457,7 +462,7 @@ def _counted(
         ended=ended,
         # Only asked if interrupted samples may have to count, because each answer takes
         # a system call.
-        waited=interrupted and any(sampler.waited for sampler in samplers),
+        waited=interrupted and any(map(_WAITED, samplers)),
     )
 
 
@@ -497,8 +502,7 @@ def _sample_by_turns(
 ) -> None:
     """Take a sample of all callables in the given order, and keep all samples or none."""
     __tracebackhide__ = True
-    taken = [sampler.sample() for sampler in order]
-    accepted = [reading for reading in taken if reading is not None]
+    accepted = [*filter(None, map(CallSampler.sample, order))]
     if len(accepted) < len(samplers):
         for sampler in samplers:
             sampler.discarded_count += 1
@@ -515,11 +519,6 @@ def _sweep(now_ns: Callable[[], int], young_due: int, older_due: int, _: int) ->
     found_count = gc.collect(1 if older_count > older_due else 0)
     # Looking at objects that are no garbage is not a cost of the calls.
     return now_ns() - begun_ns if found_count > _LEAST_GARBAGE else 0
-
-
-def _leave() -> int:
-    """Collect nothing, because the collector was disabled before the measurement."""
-    return 0
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:

@@ -257,7 +257,10 @@ def counted_samples(
     count = len(readings[0])
     slow = {place for series in readings for place in _slow_places(series)}
     interrupted = {
-        place for place in range(count) if any(s[place].interrupted for s in readings)
+        place
+        for series in readings
+        for place, reading in enumerate(series)
+        if reading.interrupted
     }
     few = ended and count - len(slow | interrupted) < LEAST_UNINTERRUPTED
     left_out = slow if few else slow | interrupted

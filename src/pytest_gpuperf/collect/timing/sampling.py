@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
+import gc
+import os
 import statistics
 import sys
 from collections import deque
@@ -11,7 +12,6 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from math import ceil, inf
-from typing import NamedTuple
 
 from pytest_gpuperf.collect.base import (
     TimedCall,
@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.base import (
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.environment import has_several_ranks
-from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.contention import CoreContention
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
@@ -111,6 +111,9 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         sweep: Collects garbage if it is due, and returns the time that it took [ns].
             Never called in a sample.
+
+        young_due: Number of young objects above which `sweep` may be due, or infinity
+            if it never is.
     """
 
     clock: Clock
@@ -121,6 +124,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     core_loop: CoreLoop
     originals: Originals
     sweep: Callable[[], int]
+    young_due: float
 
     @property
     def now_ns(self) -> Callable[[], int]:
@@ -133,7 +137,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
         return _SAMPLE_RESOLUTIONS * self.resolution_ns
 
 
-class _Batch(NamedTuple):
+class _Batch(Frozen, frozen=True):
     """
     Clock readings of one batch of calls.
 
@@ -174,6 +178,9 @@ class CallSampler:
 
         is_cold: Whether the last sample was dropped, because it is far shorter than the
             slow calls before it.
+
+        on_device: Whether the call uses the device, which is then synchronized and
+            timed.
     """
 
     def __init__(
@@ -184,7 +191,7 @@ class CallSampler:
         self.readings: list[Reading] = []
         self.discarded_count = 0
         self.first_call_s = 0.0
-        self.is_cold = False
+        self.is_cold = self.on_device = False
         self._request = request
         self._instruments = instruments
         # A fixed number of calls leaves none for a call on the original content.
@@ -243,7 +250,7 @@ class CallSampler:
         batch = self._warm_call()
         elapsed_ns = batch.elapsed_ns
         # Wait for the work that the call has started.
-        if not used_before and self._choose_device():
+        if self._choose_device() and not used_before:
             wait = instruments.runtime.synchronize
             elapsed_ns += _timed(wait, 0, instruments.now_ns)[0]
         if not unsettled(self._output):
@@ -340,11 +347,6 @@ class CallSampler:
             self._doubts.begin()
 
     @property
-    def on_device(self) -> bool:
-        """True if the call uses the device, which is then synchronized and timed."""
-        return self._synchronize is not None
-
-    @property
     def waited(self) -> bool:
         """True if samples may have given the processor up by themselves."""
         clock, count = self._instruments.clock, len(self.readings)
@@ -398,15 +400,14 @@ class CallSampler:
         Return the reading of a batch, or None if a module was loaded or the clock stood
         still.
         """
-        elapsed_ns, returned_ns, cpu_ns, loaded = batch
-        if loaded or elapsed_ns <= 0:
+        elapsed_ns, returned_ns = batch.elapsed_ns, batch.returned_ns
+        if batch.loaded or elapsed_ns <= 0:
             return None
-        if not self._tells_interruptions:
-            cpu_ns = None
+        cpu_ns = batch.cpu_ns if self._tells_interruptions else None
         if self._settle is None and not self.on_device:
             # The first call was waited for, in case its work was still going on.
             returned_ns = None
-        lost = cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns)
+        lost = cpu_ns is not None and cpu_ns < RUNNING_FRACTION * elapsed_ns
         waited = lost and self._tells_waits and self._gave_up()
         total_ns = NS_PER_S * self._batch_count
         return Reading(
@@ -433,7 +434,7 @@ class CallSampler:
                 self._contract.some_output(self._output)
             self._checked_count = count
             # The function cannot know which of its results are checked.
-            self._check_at += 1 + secrets.randbelow(count)
+            self._check_at += 1 + int.from_bytes(os.urandom(8), "big") % count
 
     def look(self) -> None:
         """Find the changed arguments now, before calls of a second function change more."""
@@ -470,7 +471,7 @@ class CallSampler:
         counted = [self.readings[place] for place in chosen.places]
         traced = tracer_notes(self._instruments.clock)
         loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
-        mostly_waits = 2 * sum(r.waited for r in counted) >= len(counted)
+        mostly_waits = 2 * len([r for r in counted if r.waited]) >= len(counted)
         has_loops = not (traced or mostly_waits) and len(loops_s) == len(counted)
         return Timing(
             samples=samples,
@@ -478,7 +479,7 @@ class CallSampler:
             other_samples={
                 name: chosen.values(self.readings, name) for name in other_sources
             },
-            returned=tuple(r.returned_s for r in counted if r.returned_s is not None),
+            returned=tuple([r.returned_s for r in counted if r.returned_s is not None]),
             iterations_count=self._batch_count,
             discarded_count=self.discarded_count + len(self.readings) - len(counted),
             first_call_s=self.first_call_s,
@@ -486,7 +487,9 @@ class CallSampler:
             cache_mode=self._cache_mode,
             result=self._output,
             core_loops_s=tuple(loops_s) if has_loops else (),
-            sm_clock_hz=None if chosen.unused else median_clock_hz(counted),
+            sm_clock_hz=median_clock_hz(counted)
+            if self.on_device and not chosen.unused
+            else None,
             unused=chosen.unused,
             notes=(
                 *chosen.notes,
@@ -634,7 +637,8 @@ class CallSampler:
     def _observed(self) -> _Batch:
         __tracebackhide__ = True
         if self._synchronize is not None and self._watched is None:
-            self._watched = self._instruments.timers.watched(self._synchronize)
+            wait = partial(wait_for_all, self._instruments.runtime)
+            self._watched = self._instruments.timers.watched(wait)
         batch = self._take(self._watched)
         self._note_presence(batch)
         return batch
@@ -644,7 +648,9 @@ class CallSampler:
         if self._presence is None:
             return
         cpu_ns = batch.cpu_ns
-        ran_through = cpu_ns is not None and _ran_through(cpu_ns, batch.elapsed_ns)
+        ran_through = (
+            cpu_ns is not None and cpu_ns >= RUNNING_FRACTION * batch.elapsed_ns
+        )
         self._presence.saw(ran_through=ran_through)
         # One such call is enough, and each reading costs a system call.
         if ran_through:
@@ -660,9 +666,10 @@ class CallSampler:
         recent: deque[tuple[int, object]] = deque(maxlen=_WARMUP_ALIKE)
         spent_ns = 0
         while True:
-            elapsed_ns, _, _, loaded = self._warm_call()
+            batch = self._warm_call()
+            elapsed_ns = batch.elapsed_ns
             spent_ns += elapsed_ns
-            if loaded:
+            if batch.loaded:
                 recent.clear()
             else:
                 # None if launches cannot be seen.
@@ -672,7 +679,7 @@ class CallSampler:
                 continue
             fixed = request.iterations is not None
             if fixed or self._alike(recent) or spent_ns >= request.budget_s * NS_PER_S:
-                return min((time_ns for time_ns, _ in recent), default=elapsed_ns)
+                return min([time_ns for time_ns, _ in recent], default=elapsed_ns)
 
     def _several_threads_work(self) -> bool:
         """
@@ -709,7 +716,7 @@ class CallSampler:
         runtime = self._instruments.runtime
         if not runtime.active():
             return False
-        self._synchronize = runtime.synchronize
+        self._synchronize, self.on_device = runtime.synchronize, True
         self._cache_mode = CacheMode(self._request.cache)
         if self._cache_mode is CacheMode.COLD:
             self._flush = runtime.flush_l2
@@ -727,7 +734,8 @@ class CallSampler:
         self._output = None
         instruments = self._instruments
         # Before a setup makes objects that live longer than the call.
-        self._swept_ns += instruments.sweep()
+        if gc.get_count()[0] > instruments.young_due:
+            self._swept_ns += instruments.sweep()
         self._called_count += self._batch_count
         call = self._next_call()
         if self._flush is not None:
@@ -783,12 +791,7 @@ class CallSampler:
             resolution_ns = resolution_of(source)
         least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
         if middle_s * self._batch_count * NS_PER_S < least_ns:
-            text = (
-                "a call is too short to be timed alone; setup, a cold cache, fixed"
-                " iterations or an asynchronous result rule out timing several calls as"
-                " one sample"
-            )
-            yield Note(code="short-call", text=text)
+            yield _SHORT_CALL
         if self._doubts is None and (request.make or request.reference):
             text = (
                 "iterations= fixes the number of calls: make= and reference= had none"
@@ -951,10 +954,11 @@ def _waited(clock: Clock, before: int | None, count: int) -> bool:
     return now - before >= _WAITS_OF_A_SAMPLE * count
 
 
-def _ran_through(cpu_ns: int, elapsed_ns: int) -> bool:
-    return cpu_ns >= RUNNING_FRACTION * elapsed_ns
-
-
+_SHORT_CALL = Note(
+    code="short-call",
+    text="a call is too short to be timed alone; setup, a cold cache, fixed iterations or an"
+    " asynchronous result rule out timing several calls as one sample",
+)
 _SEVERAL_THREADS = Note(
     code="several-threads",
     text="other threads of the process work during a call: interrupted samples cannot be"

@@ -136,6 +136,27 @@ _KINDS = (
         makes_runs=False,
     ),
     _Kind(
+        _begins(rb"\x7fELF.{14}\xcd\0"),
+        "a binary for Intel's GPUs",
+        "only code of NVIDIA's GPUs is read",
+        "disassemble it with ocloc disasm -file FILE",
+        makes_runs=False,
+    ),
+    _Kind(
+        _begins(rb"(?:__CLANG_OFFLOAD_BUNDLE__|CCOB[\1-\x0f]\0)"),
+        "a bundle of clang with code for other GPUs than NVIDIA's",
+        "",
+        "list its targets with clang-offload-bundler --list --type=o --input=FILE",
+        makes_runs=False,
+    ),
+    _Kind(
+        _begins(rb"(?:\x03\x02\x23\x07|\x07\x23\x02\x03)"),
+        "SPIR-V",
+        "its registers and instructions are chosen when a driver compiles it",
+        "print it with spirv-dis FILE",
+        makes_runs=False,
+    ),
+    _Kind(
         _begins(rb"(?:\x7fELF|\x50\xed\x55\xba|!<arch>\n|MZ.\0)"),
         "a compiled binary",
         "",
@@ -182,7 +203,22 @@ _KINDS = (
         _REPORT,
     ),
     _Kind(
-        _line(rb"==\d+== (?:NVPROF|Profiling (?:application|result))"),
+        _line(rb'"?Device"?,"?Kernel"?,"?Invocations"?,'),
+        "a table of counters that nvprof printed",
+        "their names are not those of Nsight Compute",
+        _REPORT,
+    ),
+    _Kind(
+        _line(
+            rb'"?(?:(?:Type"?,"?)?Time ?\(%\)"?,"?Time"?,"?Calls|'
+            rb'Start"?,"?Duration"?,"?(?:Grid X|Name))"?,'
+        ),
+        "a table that nvprof printed",
+        _TIMES,
+        _REPORT,
+    ),
+    _Kind(
+        _line(rb"==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))"),
         "text that nvprof printed",
         _TIMES,
         _REPORT,

@@ -19,6 +19,7 @@ from pytest_gpuperf.collect.translate.telemetry import (
     Telemetry,
     Times,
     excerpt,
+    has_values,
     read_lines,
     record_at,
     sentences,
@@ -295,7 +296,7 @@ def dmon_records(
     if fields is not None:
         reader.take_header(fields)
     left_out = read_lines(
-        text, reader.take, path=path, remedy="give the unchanged output of dcgmi dmon"
+        text, reader, path=path, remedy="give the unchanged output of dcgmi dmon"
     )
     return Telemetry(
         records=reader.times.apart(reader.records),
@@ -347,8 +348,13 @@ class _Dmon:
         if self.columns is None:
             message = "values without a header above them"
             raise ValueError(message)
-        if len(words) > len(self.columns):
+        # A blank is N/A, so that a row with fewer values is cut, or has a value under the
+        # name of another.
+        if len(words) != len(self.columns):
             message = f"{len(words)} values under {len(self.columns)} names"
+            raise ValueError(message)
+        if words and not has_values(words, len(words)):
+            message = f"none of its values is a number: {excerpt(line)}"
             raise ValueError(message)
         gpu = self._gpu(match["kind"], int(match["id"]), where)
         if gpu is not None:
@@ -358,6 +364,11 @@ class _Dmon:
             values = self._readings(words, self.columns, f"GPU {gpu[1]} ({where})")
             self.records.append(record_at(moment, gpu, values))
         return True
+
+    def is_data(self, line: str) -> bool:
+        """Return True if an unreadable line has values."""
+        _, bare = split_stamp(line)
+        return has_values(bare.split()[1:], 0)  # The first word is GPU.
 
     def _gpu(self, kind: str, number: int, where: str) -> GpuKey | None:
         """Return the GPU or the instance of a row, or None for any other entity."""
@@ -387,7 +398,7 @@ class _Dmon:
         values, notes = readings(
             {
                 column: number(word)
-                for column, word in zip(columns, words, strict=False)
+                for column, word in zip(columns, words, strict=True)
                 if column is not None
             }
         )
@@ -400,6 +411,7 @@ _SERIES = re.compile(
     r"(?P<name>[A-Za-z_:][\w:]*)\s*(?:\{(?P<labels>.*)\})?\s*"
     r"(?P<value>[^\s{}]+)(?:\s+(?P<stamp>-?\d+(?:\.\d+)?))?"
 )
+_BEGINS_SERIES = re.compile(r"DCGM_FI_|[A-Za-z_:][\w:]*\s*\{")
 _LABEL = re.compile(r'\s*(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPES = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
 _DEVICE = re.compile(r"nvidia(\d+)")
@@ -436,7 +448,7 @@ def exporter_records(
     """
     pages = _Pages()
     remedy = "give the unchanged output of dcgm-exporter"
-    left_out = read_lines(text, pages.take, path=path, remedy=remedy)
+    left_out = read_lines(text, pages, path=path, remedy=remedy)
     records, notes = pages.records(start, interval_s)
     return Telemetry(
         records=records,
@@ -597,6 +609,10 @@ class _Pages:
         entity = _Entity(gpu=gpu, stamp_s=series.stamp_s, page=self.page)
         self.entities.setdefault(entity, _Gathered()).take(series, source)
         return True
+
+    def is_data(self, line: str) -> bool:
+        """Return True if an unreadable line begins as a series."""
+        return _BEGINS_SERIES.match(line) is not None
 
     def _turn(self) -> None:
         self.page += 1

@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.translate.telemetry import (
     Telemetry,
     Times,
     excerpt,
+    has_values,
     read_lines,
     record_at,
     sentences,
@@ -142,7 +143,7 @@ def smi_records(
     """
     table = _Table(times=Times(start=start, interval_s=interval_s))
     remedy = "give the unchanged output of nvidia-smi --format=csv"
-    left_out = read_lines(text, table.take, path=path, remedy=remedy)
+    left_out = read_lines(text, table, path=path, remedy=remedy)
     if table.names and not table.has_readings:
         message = f"none of its columns is a reading: {excerpt(', '.join(table.names))}"
         if not _PROCESS_COLUMNS.isdisjoint(table.names):
@@ -213,6 +214,14 @@ class _Table:
             cells = (cell.strip() for cell in row)
             self._take_row(dict(zip(self.names, cells, strict=True)), stamp, where)
         return True
+
+    def is_data(self, line: str) -> bool:
+        """Return True if an unreadable line has values."""
+        bare = split_stamp(line)[1] if self.is_stamped else line
+        # A line that is not CSV, as one with a cell of 131,072 characters.
+        with contextlib.suppress(csv.Error):
+            return has_values(_cells(bare), len(self.names))
+        return False
 
     def _take_header(self, names: list[str]) -> None:
         self.names = names
@@ -409,6 +418,12 @@ _MONITOR_COLUMNS = {
     for name, unit, reading in map(str.split, filter(None, _MONITOR_TABLE.splitlines()))
 }
 _MONITOR_TIMES = {"date", "time"}
+# A column with the number of a part of the GPU, as --gpm-options=m adds one for each level
+# of MIG: by its name, or by its unit. Its exact name is not documented.
+_PART_NAME = re.compile(
+    r"(?:gpu|compute)?[_-]?(?:gi|ci|mig|inst(?:ance)?)[_-]?(?:id|idx)?"
+)
+_PART_UNITS = {"idx", "id", "#"}
 _ABSENT = {"-", "\N{EN DASH}", "n/a"}
 
 
@@ -437,14 +452,14 @@ def monitor_records(
         path: The name of the text, for the message.
 
     Returns:
-        One record for each row.
+        One record for each row. The id of a MIG instance is its number.
 
     Raises:
         CaptureFormatError: Some lines have another format. The message lists them.
     """
     monitor = _Monitor(times=Times(start=start, interval_s=interval_s))
     remedy = "give the unchanged output of nvidia-smi dmon"
-    left_out = read_lines(text, monitor.take, path=path, remedy=remedy)
+    left_out = read_lines(text, monitor, path=path, remedy=remedy)
     return Telemetry(
         records=monitor.times.apart(monitor.records),
         model_names={},
@@ -462,8 +477,10 @@ class _Monitor:
     is_stamped: bool = False
     records: list[CanonicalRecord] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=dict)
-    # Number of rows by GPU.
-    counts: dict[int, int] = field(default_factory=dict)
+    # The columns with the number of a part of a GPU.
+    parts: list[str] = field(default_factory=list)
+    # Number of rows by GPU or part of a GPU.
+    counts: dict[GpuKey, int] = field(default_factory=dict)
 
     def take(self, line: str, where: str) -> bool:
         """
@@ -474,14 +491,11 @@ class _Monitor:
         """
         stamp, bare = split_stamp(line)
         if bare.startswith("#"):
-            # The line of units and any other of this kind are comments.
             if is_monitor(bare):
                 self.is_stamped = bool(stamp)
-                self.names = _monitor_cells(bare)
-                read = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, "gpu"}
-                unread = [name for name in self.names if name not in read]
-                if unread:
-                    self.left_out[_UNREAD_COLUMNS] = unread
+                self._take_header(_monitor_cells(bare))
+            else:  # The units, or a comment.
+                self._take_units(_monitor_cells(bare))
             return False
         cells = _monitor_cells(bare if self.is_stamped else line)
         if not cells:
@@ -497,14 +511,48 @@ class _Monitor:
             message = f"{excerpt(values['gpu'])} is not the index of a GPU"
             raise ValueError(message)
         gpu_index = int(values["gpu"])
-        moment = self._moment(values, gpu_index, stamp if self.is_stamped else "")
+        part = "".join(
+            f"/{name.upper()}{values[name]}"
+            for name in self.parts
+            if values[name] not in _ABSENT
+        )
+        gpu = "", gpu_index, part
+        moment = self._moment(values, gpu, stamp if self.is_stamped else "")
         found = self._readings(values, f"GPU {gpu_index} ({where})")
-        self.records.append(record_at(moment, ("", gpu_index, ""), found))
+        self.records.append(record_at(moment, gpu, found))
         return True
 
-    def _moment(self, values: Mapping[str, str], gpu_index: int, stamp: str) -> Moment:
-        count = self.counts.get(gpu_index, 0)
-        self.counts[gpu_index] = count + 1
+    def _take_header(self, names: list[str]) -> None:
+        self.names = names
+        self.parts = [name for name in names if _PART_NAME.fullmatch(name)]
+        self._tell_unread()
+
+    def _take_units(self, units: Sequence[str]) -> None:
+        if len(units) == len(self.names):
+            named = dict(zip(self.names, units, strict=True))
+            known = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, *self.parts, "gpu"}
+            self.parts += [
+                name
+                for name, unit in named.items()
+                if unit in _PART_UNITS and name not in known
+            ]
+            self._tell_unread()
+
+    def _tell_unread(self) -> None:
+        read = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, *self.parts, "gpu"}
+        unread = [name for name in self.names if name not in read]
+        self.left_out.pop(_UNREAD_COLUMNS, None)
+        if unread:
+            self.left_out[_UNREAD_COLUMNS] = unread
+
+    def is_data(self, line: str) -> bool:
+        """Return True if an unreadable line has values."""
+        bare = split_stamp(line)[1] if self.is_stamped else line
+        return has_values(_monitor_cells(bare), len(self.names))
+
+    def _moment(self, values: Mapping[str, str], gpu: GpuKey, stamp: str) -> Moment:
+        count = self.counts.get(gpu, 0)
+        self.counts[gpu] = count + 1
         if "time" in values:
             stamp = f"{values.get('date', '')} {values['time']}".strip()
         return self.times.of_stamp(stamp) if stamp else self.times.of_row(count)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -23,6 +23,13 @@ _GLUED = "rows that were cut before a tool was started again, left out"
 _LEAST_HEAD = 10  # Characters of a header, by which it is found behind a cut row.
 _MOST_HEADS = 100
 _ABOVE, _BELOW = "lines above the rows, left out", "lines below the rows, left out"
+
+# A number with or without a unit, a time, or an absent value, as [N/A].
+_VALUE = re.compile(
+    r"[-+]?\d[\d.,:/-]*(?:e[-+]?\d+)?(?: [\d:.,]+)?(?:\s?[%A-Za-z/]{1,5})?"
+    r"|\[?n/a\]?|nan|-|\[(?:not supported|unknown error|insufficient permissions)\]",
+    re.IGNORECASE,
+)
 
 _DAY_S = 86_400.0
 _MONTHS = (
@@ -106,75 +113,127 @@ def excerpt(line: str) -> str:
     return repr(line.strip()[:_MOST_QUOTED])
 
 
-def read_lines(
-    text: str, take: Callable[[str, str], bool], *, path: str, remedy: str
-) -> LeftOut:
+class LineReader(Protocol):
+    """The reader of one tool's lines."""
+
+    def take(self, line: str, where: str) -> bool:
+        """
+        Read a line at a position, and return True for a row, False for a header or comment.
+
+        Raises:
+            ValueError: The line is none of these.
+
+            csv.Error: The line is not CSV.
+        """
+        ...
+
+    def is_data(self, line: str) -> bool:
+        """Return True if a line that cannot be read has values, as no message of a tool."""
+        ...
+
+
+def read_lines(text: str, reader: LineReader, *, path: str, remedy: str) -> LeftOut:
     """
     Pass the lines of a tool's output to a reader.
 
     Tools print warnings above their first row and errors below the last one. Such lines
-    are left out. A last line without a line end may be cut and is left out, too, as is a
-    row that was cut and goes on with the header of the next run.
+    are left out, unless they have values. A last line without a line end may be cut and
+    is left out, too, as is a row that was cut and goes on with the header of the next run.
 
     Args:
         text: The output.
 
-        take: Reads a line, given with its position. It returns True for a row, False for
-            a header or a comment, and raises ValueError or csv.Error for any other line.
+        reader: Reads the lines in order.
 
         path: The name of the text, for the message.
 
-        remedy: The remedy if lines between two rows cannot be read.
+        remedy: The remedy for lines that cannot be read.
 
     Returns:
         The lines that are left out, by reason.
 
     Raises:
-        CaptureFormatError: Lines between the first and the last row cannot be read, or
-            there is no row. The message lists the first 20 lines.
+        CaptureFormatError: Lines with values or between two rows cannot be read, or there
+            is no row. The message lists the first 20 lines. Or the only row has no line
+            end.
     """
     # Unlike str.splitlines, no character inside of a label ends a line.
     *lines, cut = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     left_out: LeftOut = {}
-    if cut.strip():
-        left_out[_CUT] = [f"{excerpt(cut)} (line {len(lines) + 1})"]
-    first = last = 0
-    faults: list[tuple[int, str, str]] = []
+    rows: list[int] = []
+    faults: list[_Fault] = []
     heads: set[str] = set()
     for number, line in enumerate(map(str.strip, lines), 1):
         where = f"line {number}"
         try:
-            if take(line, where):
-                first, last = first or number, number
+            if reader.take(line, where):
+                rows.append(number)
             elif len(line) >= _LEAST_HEAD and len(heads) < _MOST_HEADS:
                 heads.add(line)
         except (ValueError, csv.Error) as error:
             head = max(filter(line.endswith, heads), key=len, default=None)
             if head is None:
-                faults.append((number, line, str(error)))
+                fault = _Fault(number, line, str(error), is_data=reader.is_data(line))
+                faults.append(fault)
                 continue
-            take(head, where)
+            reader.take(head, where)
             row = excerpt(line.removesuffix(head))
             left_out.setdefault(_GLUED, []).append(f"{row} ({where})")
-    mistakes = [
-        f"line {number}: {message}"
-        for number, _, message in faults
-        if not first or first < number < last
-    ]
-    if mistakes:
-        raise CaptureFormatError(_listed(mistakes, "; "), remedy=remedy, path=path)
-    above = [(number, line) for number, line, _ in faults if number < first]
-    below = [(number, line) for number, line, _ in faults if number > last]
+    _refuse(faults, rows, path=path, remedy=remedy)
+    if cut.strip():
+        where = f"line {len(lines) + 1}"
+        if not rows and reader.is_data(cut.strip()):
+            message = f"its only row has no line end, so it may be cut: {excerpt(cut)}"
+            remedy = "if the row is whole, add the line end: echo >> FILE"
+            raise CaptureFormatError(message, remedy=remedy, path=path)
+        left_out[_CUT] = [f"{excerpt(cut)} ({where})"]
+    above = [fault for fault in faults if fault.number < rows[0]]
+    below = [fault for fault in faults if fault.number > rows[-1]]
     return left_out | _message(_ABOVE, above) | _message(_BELOW, below)
 
 
-def _message(reason: str, lines: Sequence[tuple[int, str]]) -> LeftOut:
+class _Fault(NamedTuple):
+    """A line that cannot be read: its number, its text, why, and whether it has values."""
+
+    number: int
+    line: str
+    message: str
+    is_data: bool
+
+
+def _refuse(
+    faults: Sequence[_Fault], rows: Sequence[int], *, path: str, remedy: str
+) -> None:
+    mistakes = [
+        f"line {fault.number}: {fault.message}"
+        for fault in faults
+        if fault.is_data or not rows or rows[0] < fault.number < rows[-1]
+    ]
+    if mistakes:
+        raise CaptureFormatError(_listed(mistakes, "; "), remedy=remedy, path=path)
+
+
+def has_values(cells: Sequence[str], count: int) -> bool:
+    """
+    Return True if cells are those of a row, and not the words of a message.
+
+    Args:
+        cells: The cells of a line.
+
+        count: The number of columns. In such a number of cells, one value is enough.
+            Otherwise most of the cells must be values.
+    """
+    values = sum(_VALUE.fullmatch(cell.strip()) is not None for cell in cells)
+    return values > 0 and (len(cells) == count or 2 * values > len(cells))
+
+
+def _message(reason: str, faults: Sequence[_Fault]) -> LeftOut:
     """Quote the first line of a tool's message, and count the others."""
-    if not lines:
+    if not faults:
         return {}
-    (number, line), *rest = lines
+    first, *rest = faults
     more = [f"and {len(rest)} more"] if rest else []
-    return {reason: [f"{excerpt(line)} (line {number})", *more]}
+    return {reason: [f"{excerpt(first.line)} (line {first.number})", *more]}
 
 
 def _listed(items: Sequence[str], separator: str) -> str:

@@ -46,13 +46,25 @@ PUSH = "activity_push_external_correlation_id"
 POP = "activity_pop_external_correlation_id"
 FLUSH = "activity_flush_all"
 CODES = sorted({*STATUSES, 6} - {NO_FUNCTION})  # 6 is not in the table
-TAKING = ("subscribe_v2", "activity_register_callbacks", "activity_enable")
+# cupti-python 12.8 subscribes without a name
+NAMED = hasattr(real, "subscribe_v2")
+TAKING = (
+    "subscribe_v2" if NAMED else "subscribe",
+    *("activity_register_callbacks", "activity_enable"),
+)
+needs_names = pytest.mark.skipif(not NAMED, reason="cupti-python 12.8 has no names")
 
 
 @pytest.fixture
 def cupti() -> FakeCupti:
     """A CUPTI that nobody uses."""
     return FakeCupti(real)
+
+
+@pytest.fixture
+def older() -> FakeCupti:
+    """One of CUDA 12, that nobody uses."""
+    return FakeCupti(real, older=True)
 
 
 @pytest.fixture
@@ -100,12 +112,31 @@ class TestTaking:
         """Two users of the activity API would take each other's buffers silently."""
         made(cupti).open()
         order = [name for name in cupti.log if name != "activity_enable_driver_api"]
-        assert order[:3] == [
-            "subscribe_v2",
-            "activity_register_callbacks",
-            "activity_enable",
-        ]
-        assert cupti.holder == "CUPTI for gpuperf"
+        assert order[:3] == [*TAKING]
+        assert cupti.holder == ("CUPTI for gpuperf" if NAMED else "unnamed")
+
+    def test_the_binding_of_cuda_12_subscribes_without_a_name(
+        self, older: FakeCupti
+    ) -> None:
+        """It records as that of CUDA 13 does."""
+        collector = made(older)
+        collector.open()
+        with collector.window() as window:
+            older.launch(ns=5 * US)
+        assert older.log[0] == "subscribe"
+        assert window.void is None
+        assert len(window.trace().launches) == 1
+        collector.close()
+        assert older.holder is None
+
+    def test_the_binding_of_cuda_12_does_not_know_who_holds_it(
+        self, older: FakeCupti, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """CUPTI 39: unmeasured; a profiler that is imported is the likely one."""
+        older.holder = "CUPTI for Kineto"
+        monkeypatch.setitem(sys.modules, "torch.profiler", pytest)
+        with pytest.raises(CollectorUnavailableError, match=r"perhaps torch\.profiler"):
+            made(older).open()
 
     def test_kernels_are_never_put_one_after_the_other(self, cupti: FakeCupti) -> None:
         """The kind KERNEL serialises, and a whole graph hides its kernels."""
@@ -159,7 +190,7 @@ class TestTaking:
         collector = made(cupti)
         collector.open()
         collector.open()  # is open already
-        assert cupti.log.count("subscribe_v2") == 1
+        assert cupti.log.count(TAKING[0]) == 1
         collector.close()
         collector.close()
         assert (cupti.holder, cupti.enabled) == (None, set())
@@ -260,6 +291,7 @@ class TestAbsent:
             collector.open()
         assert cupti.log == []
 
+    @needs_names
     @pytest.mark.parametrize("holder", ["CUPTI for Kineto", "CUPTI for Proton", "ncu"])
     def test_39_names_who_holds_it(self, cupti: FakeCupti, holder: str) -> None:
         """CUPTI 39: unmeasured; the name is the one that the holder gave."""
@@ -298,7 +330,7 @@ class TestAbsent:
             message = "function cuptiSubscribe_v2 is not found"
             raise RuntimeError(message)
 
-        monkeypatch.setattr(cupti, "subscribe_v2", lacking)
+        monkeypatch.setattr(cupti, TAKING[0], lacking)
         with pytest.raises(CollectorUnavailableError, match="cuptiSubscribe_v2"):
             made(cupti).open()
 
@@ -313,6 +345,7 @@ class TestAbsent:
         monkeypatch.setattr("importlib.metadata.version", unknown)
         assert missing() is None
 
+    @needs_names
     def test_the_subscription_of_one_collector_shuts_out_another(
         self, cupti: FakeCupti, collector: ActivityCollector
     ) -> None:
@@ -327,7 +360,7 @@ class TestAbsent:
             (function, status)
             for function in TAKING
             for status in CODES
-            if (function, status) != ("subscribe_v2", 39)  # above
+            if (function, status) != (TAKING[0], 39)  # above
         ],
     )
     def test_a_refusal_is_unmeasured(
@@ -362,16 +395,40 @@ class TestAbsent:
         assert reason in said.reason
         assert remedy in said.remedy
 
+    @pytest.mark.parametrize("version", ["12.6.0", "13.0.0"])
     def test_a_binding_that_is_too_old_is_unmeasured(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, monkeypatch: pytest.MonkeyPatch, version: str
     ) -> None:
-        """The one of CUDA 12 is another interface."""
-        monkeypatch.setattr("importlib.metadata.version", lambda _: "12.8.0")
+        """The first has fewer kinds of records, the second pins one libcupti."""
+        monkeypatch.setattr("importlib.metadata.version", lambda _: version)
         with pytest.raises(
-            CollectorUnavailableError, match=r"12\.8\.0 is older"
+            CollectorUnavailableError, match=f"{version} is neither 12.8 nor"
         ) as caught:
             ActivityCollector(lambda: None, environment={}).open()
         assert "pytest-gpuperf[cupti]" in caught.value.remedy
+        assert "pytest-gpuperf[cupti-cu12]" in caught.value.remedy
+
+    @pytest.mark.parametrize("version", ["12.8.0", "13.0.1", "13.4.0", "13.5.0"])
+    def test_a_binding_of_either_cuda_is_tried(
+        self, monkeypatch: pytest.MonkeyPatch, version: str
+    ) -> None:
+        """The last one is documented, and was not on the index yet."""
+        monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+        assert missing() is None
+
+    def test_a_driver_that_is_too_old_for_the_binding_has_its_own(
+        self, cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """cupti-python 13 says so at the first call: that of CUDA 12 serves the driver."""
+
+        def refusing(*_: object) -> None:
+            message = "only CUDA 13.0 or later driver is supported"
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(cupti, TAKING[0], refusing)
+        with pytest.raises(CollectorUnavailableError, match=r"13\.0 or") as caught:
+            made(cupti).open()
+        assert caught.value.remedy == 'pip install "pytest-gpuperf[cupti-cu12]"'
 
     def test_a_binding_that_does_not_load_is_unmeasured(
         self, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,146 @@
+"""The sections of a library or a program, and the compiled code in its fatbins."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+_ELF, _DOS, _PE = b"\x7fELF\x02\x01", b"MZ", b"PE\0\0"  # 64 bits, little endian.
+# Start of the section table, bytes of an entry, number of entries, entry of the names.
+_ELF_TABLE = struct.Struct("<40xQ10xHHH")
+# Place of the name, start of the section, its size.
+_ELF_SECTION = struct.Struct("<I20xQQ")
+_MOST_NAME_BYTES = 256
+_PE_START = 0x3C  # The place of the start of the PE header.
+# Magic, number of sections, bytes of the optional header.
+_PE_HEADER = struct.Struct("<4s2xH12xH2x")
+# A name of up to 8 characters, size in the file, start.
+_PE_SECTION = struct.Struct("<8s8xII16x")
+# The linked code, in ELF and in PE. The code before the link is in other sections.
+_LINKED = (".nv_fatbin", ".nv_fatb")
+
+FATBIN_MAGIC = b"\x50\xed\x55\xba"
+# Magic, version, bytes of the header and of all entries.
+_FATBIN_HEADER = struct.Struct("<4sHHQ")
+# Kind, version, bytes of the header and of the content, ..., number of the chip.
+_FATBIN_ENTRY = struct.Struct("<HHIQQII")
+_FATBIN_CUBIN = 2  # 1 is PTX.
+_FATBIN_VERSION = 1
+
+
+class Section(NamedTuple):
+    """A section: its name, its start in the file and its size [B]."""
+
+    name: str
+    start: int
+    size_bytes: int
+
+
+class FatbinPart(NamedTuple):
+    """
+    The code of one compilation for one chip, in a fatbin.
+
+    Attributes:
+        chip: The number of the chip, as 80 for sm_80.
+
+        start: Its start in the file, with its own header.
+
+        end: Its end, which is outside of a file that was cut.
+    """
+
+    chip: int
+    start: int
+    end: int
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap]:
+    """Give the content of a file that is not empty, without reading all of it."""
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        yield content
+
+
+def sections(content: bytes | mmap.mmap) -> tuple[Section, ...]:
+    """Return the sections of an ELF file of 64 bits or of a PE file, or () if damaged."""
+    try:
+        if content[: len(_ELF)] == _ELF:
+            return tuple(_elf_sections(content))
+        if content[: len(_DOS)] == _DOS:
+            return tuple(_pe_sections(content))
+    except (struct.error, OverflowError):  # The table is outside of the file.
+        pass
+    return ()
+
+
+def _elf_sections(content: bytes | mmap.mmap) -> Iterator[Section]:
+    table, size, count, names = _ELF_TABLE.unpack_from(content)
+    _, texts, _ = _ELF_SECTION.unpack_from(content, table + names * size)
+    for index in range(count):
+        name, start, size_bytes = _ELF_SECTION.unpack_from(
+            content, table + index * size
+        )
+        place = texts + name
+        text = content[place : place + _MOST_NAME_BYTES].partition(b"\0")[0]
+        yield Section(text.decode("utf-8", "replace"), start, size_bytes)
+
+
+def _pe_sections(content: bytes | mmap.mmap) -> Iterator[Section]:
+    (start,) = struct.unpack_from("<I", content, _PE_START)
+    magic, count, size = _PE_HEADER.unpack_from(content, start)
+    table = start + _PE_HEADER.size + size
+    for index in range(count if magic == _PE else 0):
+        name, size_bytes, start = _PE_SECTION.unpack_from(
+            content, table + index * _PE_SECTION.size
+        )
+        yield Section(name.rstrip(b"\0").decode("utf-8", "replace"), start, size_bytes)
+
+
+def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
+    """
+    Return the linked code for chips in the fatbins of a file, in the file's order.
+
+    Args:
+        content: A fatbin, or a file that contains fatbins.
+    """
+    linked = [section for section in sections(content) if section.name in _LINKED]
+    if not linked:
+        return list(_parts(content, 0, len(content)))
+    return [
+        part
+        for _, start, size_bytes in linked
+        for part in _parts(content, start, min(start + size_bytes, len(content)))
+    ]
+
+
+def _parts(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[FatbinPart]:
+    start = content.find(FATBIN_MAGIC, start, end)
+    while 0 <= start <= end - _FATBIN_HEADER.size:
+        _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(content, start)
+        place = start + header_bytes
+        last = min(place + size, end) - _FATBIN_ENTRY.size
+        while start < place <= last:
+            kind, _, entry_bytes, size, _, _, chip = _FATBIN_ENTRY.unpack_from(
+                content, place
+            )
+            following = place + max(entry_bytes + size, _FATBIN_ENTRY.size)
+            if kind == _FATBIN_CUBIN:
+                yield FatbinPart(chip, place, following)
+            place = following
+        following = max(place, start + len(FATBIN_MAGIC))
+        start = content.find(FATBIN_MAGIC, following, end)
+
+
+def fatbin_of(content: bytes | mmap.mmap, parts: Sequence[FatbinPart]) -> bytes:
+    """Return a fatbin with some parts of a file, and nothing else."""
+    entries = b"".join(content[part.start : part.end] for part in parts)
+    head = _FATBIN_HEADER.pack(
+        FATBIN_MAGIC, _FATBIN_VERSION, _FATBIN_HEADER.size, len(entries)
+    )
+    return head + entries

@@ -1,0 +1,126 @@
+"""Drifts: changes too slow for a comparison with the mean of the stored sessions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+
+from pytest_gpuperf.compute.change import is_exact
+from pytest_gpuperf.compute.drift import (
+    LEAST_SESSIONS,
+    LIMITS,
+    Trend,
+    drift_level,
+    drift_of,
+    end_change,
+)
+from pytest_gpuperf.compute.machine import LEAST_CONTROLS
+from pytest_gpuperf.judge.case import Case, Policy, Reference
+from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
+from pytest_gpuperf.model.change import Comparison, Drift
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.verdict import Verdict
+
+
+def with_drifts(
+    verdicts: Sequence[Verdict],
+    cases: Iterable[Case],
+    references: Sequence[Reference],
+    policy: Policy,
+) -> tuple[Verdict, ...]:
+    """
+    Add the drift of the stored sessions to the change of each verdict.
+
+    Args:
+        verdicts: The verdicts of the cases with a limit, in the order of the cases.
+
+        cases: All pairs of test and metric of the run.
+
+        references: Times of reference workloads in this session and the stored sessions.
+
+        policy: The rule's constants.
+    """
+    gated = [case for case in cases if case.limit is not None]
+    level = drift_level(sum(map(_is_long, gated)))
+    found = list(verdicts)
+    for place, (case, verdict) in enumerate(zip(gated, verdicts, strict=True)):
+        if verdict.change is None or not _is_long(case):
+            continue
+        drift = _drift(case, references, policy, level)
+        if drift is not None:
+            change = replace(verdict.change, drift=drift)
+            found[place] = replace(verdict, change=change)
+    return tuple(found)
+
+
+def _is_long(case: Case) -> bool:
+    return len(case.stored) + 1 >= LEAST_SESSIONS
+
+
+def _drift(
+    case: Case, references: Sequence[Reference], policy: Policy, level: float
+) -> Drift | None:
+    whole = comparison_of(case, policy, most=None)
+    if whole is None or is_exact(whole):  # Equality finds the first step.
+        return None
+    by_session = {stored.session.id: stored for stored in case.stored}
+    first = by_session[whole.session_ids[0]].session
+    raw = [by_session[name].value for name in whole.session_ids]
+    sessions = [*raw, case.current or whole.current]
+    if min(value for s in sessions for value in s.run_values) <= 0:
+        return None
+    logs = [*map(_log, sessions)]
+    # Nearly all series end here, before references are compared.
+    least = math.log1p(LIMITS * (case.limit or 0.0))
+    if len(logs) < LEAST_SESSIONS or not case.sign * end_change(logs) > least:
+        return None
+    moves = _moves(whole, reference_comparisons(references, [whole]))
+    at_one_speed = [*map(_log, (*whole.stored, whole.current))]
+    machine = [
+        log - at_speed + moves.get(name, 0.0)
+        for log, at_speed, name in zip(
+            logs, at_one_speed, (*whole.session_ids, _NOW), strict=True
+        )
+    ]
+    trend = drift_of(logs, machine, least=least, level=level)
+    return None if trend is None else _told(trend, len(logs), first.started_unix_s)
+
+
+def _told(trend: Trend, count: int, since_unix_s: float) -> Drift:
+    return Drift(
+        effect=math.expm1(trend.log_change),
+        since_unix_s=since_unix_s,
+        session_count=count,
+        p_value=trend.p_value,
+    )
+
+
+_NOW = ""  # Stands for the current session, which no stored session is called.
+
+
+def _moves(whole: Comparison, references: Iterable[Comparison]) -> Mapping[str, float]:
+    """
+    Return the median move of the reference workloads in each session, on a log scale.
+
+    Other tests do not count: if all tests of a project drift, the machine is not the reason.
+    """
+    apart: dict[str, list[float]] = {}
+    for reference in references:
+        if reference.shift_group != whole.shift_group:
+            continue
+        logs = [*map(_log, reference.stored)]
+        usual = fmean(logs)
+        now = _log(reference.current)
+        for name, log in zip((*reference.session_ids, _NOW), (*logs, now), strict=True):
+            apart.setdefault(name, []).append(log - usual)
+    return {
+        name: median(distances)
+        for name, distances in apart.items()
+        if len(distances) >= LEAST_CONTROLS
+    }
+
+
+def _log(session: SessionValue) -> float:
+    return fmean(map(math.log, session.run_values))

@@ -1,0 +1,197 @@
+"""The likely origin of a worsening: code, method, machine or noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.model.environment import (
+    SOFT_MACHINE_FACTS,
+    STATE_FACTS,
+    TEST,
+    Session,
+    family_of,
+)
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.identity import Sameness, sameness
+from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.record import Record, StoredRecord
+from pytest_gpuperf.model.verdict import (
+    BaselineSpan,
+    Cause,
+    Clue,
+    Origin,
+    OriginEvidence,
+    Outcome,
+    Reason,
+    Verdict,
+)
+
+# Causes of an undecided verdict that already tell the origin.
+_OF_CAUSES = {
+    Cause.CLOCK_MOVED: (Origin.MACHINE, Clue.CLOCK),
+    Cause.NOISY_MACHINE: (Origin.MACHINE, Clue.NOISY_MACHINE),
+    Cause.SEEN_BEFORE: (Origin.NOISE, Clue.SEEN_BEFORE),
+    Cause.SHARED_MOVE: (Origin.MACHINE, Clue.SHARED_MOVE),
+}
+_OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})
+# Reasons of a worsening that more data may decide.
+_OPEN = frozenset({Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED, Reason.BLOCKS_DIFFER})
+
+
+class Background(Frozen, frozen=True, kw_only=True):
+    """
+    What is known about the code of a measurement, then and now.
+
+    Attributes:
+        session: The session that measured, or None if unknown.
+
+        stored: The stored sessions that were compared.
+
+        code: Whether the kernels have the machine code of all these sessions. None if
+            unknown.
+    """
+
+    session: Session | None = None
+    stored: tuple[Session, ...] = ()
+    code: Sameness | None = None
+
+    @property
+    def is_same_commit(self) -> bool:
+        """True if the run and all stored sessions had the same, unmodified files."""
+        now = self.session
+        if now is None or now.commit is None or not self.stored:
+            return False
+        return all(
+            s.commit == now.commit and s.dirty is False for s in (now, *self.stored)
+        )
+
+    @property
+    def is_other_commit(self) -> bool:
+        """True if the run is known to have had other files than a stored session."""
+        now = self.session
+        if now is None or now.commit is None:
+            return False
+        others = (s.commit not in {None, now.commit} for s in self.stored)
+        return bool(now.dirty) or any(others)
+
+
+def background_of(
+    record: Record,
+    sessions: Sequence[StoredRecord],
+    span: BaselineSpan,
+    session: Session | None,
+) -> Background:
+    """
+    Return the background of a verdict.
+
+    Args:
+        record: The record of the main process.
+
+        sessions: The stored sessions of the measurement.
+
+        span: The sessions that were compared.
+
+        session: The session that measured, or None if unknown.
+    """
+    held = [
+        s
+        for s in sessions
+        if span.first_unix_s <= s.session.started_unix_s <= span.last_unix_s
+    ]
+    answers = [sameness(s.code_digest, record.code_digest) for s in held]
+    # The mean of the sessions includes each of them.
+    known = [answer for answer in answers if answer is not None]
+    moved = next((a for a in reversed(known) if a is not Sameness.SAME), None)
+    is_same = bool(known) and len(known) == len(answers)
+    return Background(
+        session=session,
+        stored=tuple(s.session for s in held),
+        code=moved or (Sameness.SAME if is_same else None),
+    )
+
+
+def with_origin(verdict: Verdict, background: Background) -> Verdict:
+    """Add the likely origin to a verdict about a worsening, if the evidence shows one."""
+    change = verdict.change
+    if change is None or verdict.outcome not in {
+        Outcome.REGRESSED,
+        Outcome.INCONCLUSIVE,
+    }:
+        return verdict
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        found = _of_undecided(verdict)
+    elif verdict.of_revision:
+        found = _of_revision(verdict)
+    else:
+        found = _of_files(verdict, background) or _of_commits(verdict, background)
+    return verdict if found is None else replace(verdict, origin=found)
+
+
+def _of_undecided(verdict: Verdict) -> OriginEvidence | None:
+    cause, code = verdict.cause, verdict.reason
+    if cause in _OF_CAUSES:
+        origin, clue = _OF_CAUSES[cause]
+        return OriginEvidence(origin=origin, clue=clue)
+    # Alone and in the suite, the test had two values, and both are sure.
+    if code not in _OPEN or cause is Cause.OTHER_ALONE:
+        return None
+    if cause is Cause.LOOKED_BETTER:
+        return None
+    repeated = verdict.confirmations
+    is_noise = repeated or code is not Reason.NOT_CONFIRMED
+    clue = Clue.NOT_REPEATED if repeated else Clue.WITHIN_SPREAD
+    return OriginEvidence(origin=Origin.NOISE, clue=clue) if is_noise else None
+
+
+def _of_revision(verdict: Verdict) -> OriginEvidence:
+    """Return the origin in a comparison of two trees, where the machine is the same."""
+    change, against = verdict.change, verdict.against
+    null = None if against is None else against.null_fraction
+    if change is not None and null is not None and abs(change.effect or 0.0) < null:
+        return OriginEvidence(origin=Origin.NOISE, clue=Clue.WITHIN_NULL)
+    return OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_FILES)
+
+
+def _of_files(verdict: Verdict, background: Background) -> OriginEvidence | None:
+    """Return the origin by what was recorded about test, packages and kernels."""
+    moved = {} if verdict.baseline is None else verdict.baseline.moved
+    if TEST in moved:
+        return OriginEvidence(origin=Origin.METHOD, clue=Clue.TEST_CHANGED)
+    settings = tuple(sorted(moved.keys() - SOFT_MACHINE_FACTS - STATE_FACTS))
+    if settings:
+        return OriginEvidence(origin=Origin.METHOD, clue=Clue.SETTINGS, names=settings)
+    if background.code is Sameness.CHANGED:
+        return OriginEvidence(origin=Origin.CODE, clue=Clue.MACHINE_CODE)
+    if background.code is Sameness.SAME_CODE:
+        return OriginEvidence(origin=Origin.CODE, clue=Clue.DATA_OR_SHAPE)
+    if background.code is Sameness.SAME and _is_of_kernels(verdict):
+        return OriginEvidence(origin=Origin.MACHINE, clue=Clue.SAME_MACHINE_CODE)
+    return None
+
+
+def _is_of_kernels(verdict: Verdict) -> bool:
+    """Return True if the value depends on kernels alone, and the same kernels ran."""
+    value, evidence = verdict.estimate, verdict.evidence
+    if value is None or (evidence is not None and evidence.kernels is not None):
+        return False
+    return family_of(value.metric, value.source) in _OF_DEVICE
+
+
+def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | None:
+    """Return the origin by revisions, facts of the machine and controls, if they agree."""
+    change = verdict.change
+    moved = {} if verdict.baseline is None else verdict.baseline.moved
+    facts = tuple(sorted(moved.keys() & SOFT_MACHINE_FACTS))
+    if change is None or change.exact:
+        # The machine changes no count.
+        return OriginEvidence(origin=Origin.CODE, clue=Clue.EXACT)
+    if background.is_same_commit:
+        return OriginEvidence(origin=Origin.MACHINE, clue=Clue.SAME_COMMIT, names=facts)
+    if not background.is_other_commit:
+        return None
+    shift = change.machine_shift
+    is_steady = shift is not None and abs(shift) < abs(change.effect or 0.0)
+    # Both may be the origin, unless other tests show that the machine is as before.
+    if (facts or shift is not None) and not is_steady:
+        return None
+    return OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_COMMIT)

@@ -1,0 +1,37 @@
+"""Libraries and programs of any sections."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+
+def elf(sections: Mapping[str, bytes]) -> bytes:
+    """Return a library of x86 with these sections."""
+    texts = b"\0" + b"".join(name.encode() + b"\0" for name in sections)
+    bodies = b"".join(sections.values())
+    table = struct.pack("<I20xQQ24x", 0, 64, len(texts))
+    name, start = 1, 64 + len(texts)
+    for text, body in sections.items():
+        table += struct.pack("<I20xQQ24x", name, start, len(body))
+        name += len(text) + 1
+        start += len(body)
+    head = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        *(b"\x7fELF\2\1\1" + bytes(9), 3, 62, 1, 0, 0, start, 0),
+        *(64, 0, 0, 64, len(sections) + 1, 0),
+    )
+    return head + texts + bodies + table
+
+
+def pe(sections: Mapping[str, bytes]) -> bytes:
+    """Return a library of Windows with these sections."""
+    start, optional = 128, 240
+    head = (b"MZ" + bytes(58) + struct.pack("<I", start)).ljust(start, b"\0")
+    head += struct.pack("<4sHH12xHH", b"PE\0\0", 0x8664, len(sections), optional, 0)
+    head += bytes(optional)
+    place = len(head) + 40 * len(sections)
+    for name, body in sections.items():
+        head += struct.pack("<8s8xII16x", name.encode()[:8], len(body), place)
+        place += len(body)
+    return head + b"".join(sections.values())

@@ -1,0 +1,82 @@
+"""Rules of collect.binary.vendors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes.binaries import elf, pe
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.binary.read import read_cubins
+from pytest_gpuperf.collect.binary.vendors import other_code
+from pytest_gpuperf.errors import CaptureFormatError
+
+HIP = (".text", ".hip_fatbin", ".hipFatBinSegment")
+# Of a library of bitsandbytes for Intel's GPUs.
+SYCL = (
+    ".rodata",
+    "__CLANG_OFFLOAD_BUNDLE__sycl-spir64_gen",
+    "__CLANG_OFFLOAD_BUNDLE__sycl-spir64",
+)
+
+
+def of(names: Iterable[str]) -> dict[str, bytes]:
+    """Return empty sections of these names."""
+    return dict.fromkeys(names, b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "kinds"),
+    [
+        (elf(of(HIP)), ("code for AMD's GPUs (.hip_fatbin)",)),
+        (pe(of(HIP)), ("code for AMD's GPUs (.hip_fat)",)),
+        (
+            elf(of(SYCL)),
+            (
+                f"code for Intel's GPUs ({SYCL[1]})",
+                f"SPIR-V, which a driver compiles for its GPU ({SYCL[2]})",
+            ),
+        ),
+        (
+            elf(of(["__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"])),
+            ("code for AMD's GPUs (__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa)",),
+        ),
+        (elf(of([".text", ".nv_fatbin", ".rodata"])), ()),
+        # A compiler has the word in its data.
+        (elf(of([".rodata"])) + b"__CLANG_OFFLOAD_BUNDLE__hip .hip_fatbin", ()),
+    ],
+)
+def test_the_sections_say_whose_code_a_library_has(
+    content: bytes, kinds: tuple[str, ...]
+) -> None:
+    """Each kind is named once, with the section."""
+    assert other_code(content) == kinds
+
+
+@pytest.mark.parametrize("content", [elf(of(HIP)), pe(of(HIP))], ids=["elf", "pe"])
+def test_a_cut_library_is_read_without_an_error(content: bytes) -> None:
+    """At every length, and with a table that begins outside of any file."""
+    found = {other_code(content[:cut]) for cut in range(len(content))}
+    far = content[:40] + b"\xff" * 24 + content[64:]
+
+    assert found <= {(), other_code(content)}
+    assert other_code(far) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "whose"), [(HIP, "AMD's GPUs"), (SYCL, "Intel's GPUs")]
+)
+def test_a_library_of_another_vendor_is_named(
+    tmp_path: Path, names: Sequence[str], whose: str
+) -> None:
+    """It has device code, of a kind that is not read."""
+    path = tmp_path / "lib.so"
+    path.write_bytes(elf(of(names)))
+    runner = FakeRunner([finished(255, stderr=b"does not contain device code")])
+
+    with pytest.raises(CaptureFormatError, match=f"has code for {whose}") as caught:
+        read_cubins(path, runner=runner, tool="cuobjdump")
+    assert "no code for NVIDIA's GPUs" in str(caught.value)
+    assert caught.value.path == str(path)

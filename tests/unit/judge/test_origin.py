@@ -1,0 +1,261 @@
+"""judge.origin: where a worsening likely comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.judge.origin import Background, background_of, with_origin
+from pytest_gpuperf.model.change import AgainstEvidence, Change
+from pytest_gpuperf.model.environment import TEST, Session
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.identity import CodeIdentity, Sameness
+from pytest_gpuperf.model.record import SessionValue, StoredRecord
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import (
+    BaselineSpan,
+    Cause,
+    Clue,
+    KernelChoice,
+    Origin,
+    OriginEvidence,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
+from unit.judge.building import KEY, record
+
+CHANGE = Change(effect=0.3, current=1.3, reference=1.0, session_count=3, run_count=1)
+TIME = Estimate(metric="time", value=1.3, unit="s", source="cupti")
+DRIVER = {"driver": ("580.1", "590.2")}
+
+
+def at(commit: str | None, number: int = 0, **fields: Any) -> Session:
+    """Return a session of a commit."""
+    given: dict[str, Any] = {"host": "h", "dirty": False}
+    return Session(
+        id=f"s{number}", started_unix_s=number, commit=commit, **(given | fields)
+    )
+
+
+OTHER_COMMIT = Background(session=at("b", 9), stored=(at("a"), at("a", 1)))
+SAME_COMMIT = Background(session=at("a", 9), stored=(at("a"), at("a", 1)))
+
+
+def verdict(
+    moved: dict[str, tuple[str, str]] | None = None,
+    change: Change | None = CHANGE,
+    **fields: Any,
+) -> Verdict:
+    """Return a regression beside a baseline."""
+    span = BaselineSpan(
+        session_count=3, first_unix_s=0.0, last_unix_s=1.0, moved=moved or {}
+    )
+    given: dict[str, Any] = {
+        "outcome": Outcome.REGRESSED,
+        "reason": Reason.SLOWER_THAN_LIMIT,
+        "estimate": TIME,
+        "threshold": 0.05,
+        "baseline": span,
+    }
+    return Verdict(key=KEY, metric="time", change=change, **(given | fields))
+
+
+def found(
+    given: Verdict, background: Background = OTHER_COMMIT
+) -> tuple[Origin, Clue] | None:
+    """Return origin and clue."""
+    origin = with_origin(given, background).origin
+    return None if origin is None else (origin.origin, origin.clue)
+
+
+def test_a_changed_test_is_the_method() -> None:
+    """The test itself comes first, because all else follows from it."""
+    changed = replace(OTHER_COMMIT, code=Sameness.CHANGED)
+
+    assert found(verdict({TEST: ("a", "b")}), changed) == (
+        Origin.METHOD,
+        Clue.TEST_CHANGED,
+    )
+
+
+def test_a_package_is_the_method_and_is_named() -> None:
+    """Another compiler makes other machine code, and its name is the better answer."""
+    changed = replace(OTHER_COMMIT, code=Sameness.CHANGED)
+    given = verdict({"triton": ("3.4", "3.9"), "temperature": ("about 40", "about 50")})
+
+    assert with_origin(given, changed).origin == OriginEvidence(
+        origin=Origin.METHOD, clue=Clue.SETTINGS, names=("triton",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (Sameness.CHANGED, (Origin.CODE, Clue.MACHINE_CODE)),
+        (Sameness.SAME_CODE, (Origin.CODE, Clue.DATA_OR_SHAPE)),
+        (Sameness.SAME, (Origin.MACHINE, Clue.SAME_MACHINE_CODE)),
+    ],
+)
+def test_machine_code_decides_over_commit_and_driver(
+    code: Sameness, expected: tuple[Origin, Clue]
+) -> None:
+    """What the kernels are is known better than what a commit or a driver may do."""
+    assert found(verdict(DRIVER), replace(OTHER_COMMIT, code=code)) == expected
+
+
+def test_the_same_machine_code_says_nothing_of_the_host() -> None:
+    """A host time depends on host code, and other kernels are another call."""
+    same = replace(OTHER_COMMIT, code=Sameness.SAME)
+    of_host = verdict(estimate=replace(TIME, source="host"))
+    kernels = (
+        KernelChoice(choice="A", count=3, total_count=3),
+        KernelChoice(choice="B", count=1, total_count=1),
+    )
+    others = verdict(evidence=VerdictEvidence(kernels=kernels))
+
+    assert found(of_host, same) == (Origin.CODE, Clue.OTHER_COMMIT)
+    assert found(others, same) == (Origin.CODE, Clue.OTHER_COMMIT)
+
+
+def test_equal_files_leave_the_machine() -> None:
+    """With one clean commit then and now, no code can be the origin."""
+    assert found(verdict(), SAME_COMMIT) == (Origin.MACHINE, Clue.SAME_COMMIT)
+    dirty_now = replace(SAME_COMMIT, session=at("a", 9, dirty=True))
+    dirty_then = replace(SAME_COMMIT, stored=(at("a"), at("a", 1, dirty=True)))
+    unknown = replace(SAME_COMMIT, session=at(None, 9))
+    mixed = replace(SAME_COMMIT, stored=(at("0"), at("a", 1)))
+
+    assert found(verdict(), dirty_now) == (Origin.CODE, Clue.OTHER_COMMIT)
+    assert found(verdict(), dirty_then) is None
+    assert found(verdict(), unknown) is None
+    # The mean is partly of an older commit.
+    assert found(verdict(), mixed) == (Origin.CODE, Clue.OTHER_COMMIT)
+
+
+def test_a_driver_and_a_commit_are_told_apart_by_the_controls() -> None:
+    """With both changed, other tests that stayed as fast show that it is the code."""
+    steady = replace(CHANGE, machine_shift=0.01)
+    shifted = replace(CHANGE, machine_shift=0.5)
+
+    assert found(verdict(DRIVER)) is None
+    assert found(verdict(DRIVER, steady)) == (Origin.CODE, Clue.OTHER_COMMIT)
+    assert found(verdict(DRIVER, shifted)) is None
+    assert found(verdict({}, shifted)) is None
+    assert found(verdict({}, steady)) == (Origin.CODE, Clue.OTHER_COMMIT)
+
+
+def test_a_count_is_of_the_code() -> None:
+    """No machine changes an exact number, whatever is known of commits."""
+    exact = replace(CHANGE, exact=True)
+
+    assert found(verdict({}, exact), Background()) == (Origin.CODE, Clue.EXACT)
+
+
+def test_side_by_side_the_code_is_left() -> None:
+    """A comparison with a revision takes the machine out, down to its own null."""
+    against = AgainstEvidence(block_count=4, null_fraction=0.02)
+    wide = replace(against, null_fraction=0.4)
+
+    assert found(verdict(against=against, baseline=None)) == (
+        Origin.CODE,
+        Clue.OTHER_FILES,
+    )
+    assert found(verdict(against=wide, baseline=None)) == (
+        Origin.NOISE,
+        Clue.WITHIN_NULL,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause", "again", "expected"),
+    [
+        (Reason.NOT_SIGNIFICANT, None, (), (Origin.NOISE, Clue.WITHIN_SPREAD)),
+        (Reason.NOT_SIGNIFICANT, None, (0.01,), (Origin.NOISE, Clue.NOT_REPEATED)),
+        (Reason.NOT_CONFIRMED, None, (), None),  # Nothing was measured again.
+        (Reason.NOT_CONFIRMED, Cause.OTHER_ALONE, (0.3,), None),
+        (
+            Reason.NOT_SIGNIFICANT,
+            Cause.CLOCK_MOVED,
+            (),
+            (Origin.MACHINE, Clue.CLOCK),
+        ),
+        (
+            Reason.NOT_CONFIRMED,
+            Cause.SHARED_MOVE,
+            (),
+            (Origin.MACHINE, Clue.SHARED_MOVE),
+        ),
+        (
+            Reason.NOT_SIGNIFICANT,
+            Cause.SEEN_BEFORE,
+            (0.3,),
+            (Origin.NOISE, Clue.SEEN_BEFORE),
+        ),
+        (Reason.TOO_FEW_SESSIONS, None, (), None),
+        (Reason.INCOMPLETE_RUN, None, (), None),
+    ],
+)
+def test_an_undecided_change_is_noise_or_machine(
+    reason: Reason,
+    cause: Cause | None,
+    again: tuple[float, ...],
+    expected: tuple[Origin, Clue] | None,
+) -> None:
+    """It is never called the code's, and without data there is no answer."""
+    given = verdict(
+        outcome=Outcome.INCONCLUSIVE, reason=reason, cause=cause, confirmations=again
+    )
+    assert found(given, replace(OTHER_COMMIT, code=Sameness.CHANGED)) == expected
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.IMPROVED, Outcome.UNCHANGED, Outcome.BLIND, Outcome.FAILED]
+)
+def test_only_a_worsening_has_an_origin(outcome: Outcome) -> None:
+    """Nothing is to be blamed for the others."""
+    assert found(verdict(outcome=outcome)) is None
+
+
+def code(*words: str) -> str:
+    """Return a stored identity."""
+    return str(CodeIdentity(code=words[0], shape=words[1], data=words[2]))
+
+
+@pytest.mark.parametrize(
+    ("now", "stored", "expected"),
+    [
+        (code("a", "b", "c"), [code("a", "b", "c")] * 2, Sameness.SAME),
+        (code("a", "b", "c"), [code("a", "b", "c"), None], None),
+        (code("a", "b", "c"), [None, code("a", "b", "d")], Sameness.SAME_CODE),
+        # The older session belongs to the mean as well.
+        (
+            code("a", "b", "c"),
+            [code("x", "b", "c"), code("a", "b", "c")],
+            Sameness.CHANGED,
+        ),
+        (None, [code("a", "b", "c")], None),
+        (code("a", "b", "c"), ["0.old"], None),
+    ],
+)
+def test_all_compared_sessions_must_have_the_code(
+    now: str | None, stored: list[str | None], expected: Sameness | None
+) -> None:
+    """Only sessions in the span count, and a session without a digest proves nothing."""
+    value = SessionValue(metric="time", unit="s", source="cupti", run_values=(1.0,))
+    sessions = [
+        StoredRecord(
+            key=KEY, session=at("a", number), values=(value,), code_digest=digest
+        )
+        for number, digest in enumerate([*stored, code("z", "z", "z")])
+    ]
+    span = BaselineSpan(
+        session_count=len(stored), first_unix_s=0.0, last_unix_s=len(stored) - 1.0
+    )
+    given = replace(record(TIME), code_digest=now)
+    background = background_of(given, sessions, span, at("b", 9))
+
+    assert background.code is expected
+    assert [s.id for s in background.stored] == [f"s{n}" for n in range(len(stored))]
