@@ -53,7 +53,9 @@ class _Option(NamedTuple):
 # Literals only, because every start of pytest declares these options, used or not.
 _OPTIONS = (
     _Option(
-        "gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"
+        "gpuperf-baseline",
+        "PATH",
+        "compare with this store: a folder, a .json file, a URL",
     ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     _Option(

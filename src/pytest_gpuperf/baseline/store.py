@@ -9,7 +9,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_gpuperf.baseline.files import (
     kind_of,
@@ -32,6 +32,7 @@ from pytest_gpuperf.baseline.history import (
     arrived,
     slugs_holding,
 )
+from pytest_gpuperf.baseline.protocol import Repair, Store, masked
 from pytest_gpuperf.baseline.text import (
     Damage,
     KeyedBy,
@@ -50,8 +51,12 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import slug as slugged
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.database import DatabaseStore
+    from pytest_gpuperf.baseline.engine import SqliteEngine
 
 __all__ = [
     "Append",
@@ -71,7 +76,7 @@ __all__ = [
 ]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
-_KINDS = "name a directory or a .json file"
+_KINDS = "name a directory, a .json file, sqlite:///FILE.db or postgresql://HOST/NAME"
 _LOCK = "store.lock"
 # The name of the file with dropped sessions, or the end of that name.
 _ASIDE = "dropped"
@@ -123,114 +128,6 @@ def folder_name(slug: str) -> str:
     return _mangled(slug)
 
 
-class Repair(Frozen, frozen=True, kw_only=True):
-    """
-    The lines of a store that were changed by hand or damaged.
-
-    Attributes:
-        accepted: The lines that are valid again.
-
-        removed: The lines that could not be read.
-    """
-
-    accepted: tuple[Damage, ...] = ()
-    removed: tuple[Damage, ...] = ()
-
-
-class Store(Protocol):
-    """
-    Sessions by slug, which names the device that they were measured on.
-
-    Every method may raise BaselineError, BaselineCorruptError or SchemaVersionError.
-    """
-
-    @property
-    def damage(self) -> tuple[Damage, ...]:
-        """The damaged lines that were left out so far."""
-
-    @property
-    def of_earlier_schema(self) -> bool:
-        """True if a file read so far is in an earlier version of the format."""
-
-    @property
-    def unread(self) -> tuple[GpuPerfError, ...]:
-        """The errors of the files that a lenient store left out so far."""
-
-    def slugs(self) -> tuple[str, ...]:
-        """Return the slugs that have sessions, sorted."""
-
-    def load(
-        self, slug: str, test_ids: Collection[str] | None = None
-    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """
-        Return the sessions by measurement, in order of arrival.
-
-        Args:
-            slug: The device. An unknown device has no sessions.
-
-            test_ids: The tests to read, or None for all.
-        """
-
-    def other_slugs(
-        self, slug: str, keys: Collection[RecordKey]
-    ) -> Mapping[RecordKey, tuple[str, ...]]:
-        """
-        Return the other slugs that hold sessions of the given measurements.
-
-        Args:
-            slug: The slug to skip.
-
-            keys: The measurements to look for.
-
-        Returns:
-            Slugs by measurement. Measurements without sessions elsewhere are absent.
-        """
-
-    def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
-        """
-        Apply changes in order, under the store's lock.
-
-        The newest 20 and the oldest 3 sessions of each measurement and choice are kept. A session that
-        is new to the store gets the next arrival number.
-
-        Args:
-            slug: The device of the sessions.
-
-            changes: The changes.
-
-        Raises:
-            RecordError: A session could not be read back. Nothing is written.
-
-            BaselineCorruptError: A file has damaged lines, which would be lost.
-        """
-
-    def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
-        """
-        Move sessions from the store to the file of dropped sessions, for `put_back`.
-
-        Args:
-            slug: The device of the sessions.
-
-            drops: The sessions to remove.
-        """
-
-    def aside(self) -> Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]:
-        """Return the sessions that were set aside, by slug and measurement."""
-
-    def put_back(self, slug: str, keys: Collection[RecordKey]) -> None:
-        """
-        Put back sessions of some measurements that were set aside.
-
-        Args:
-            slug: The device of the sessions.
-
-            keys: The measurements.
-        """
-
-    def accept_edits(self) -> Repair:
-        """Give edited lines a new checksum, and remove unreadable lines."""
-
-
 def storing_command(place: str | None) -> str:
     """Return the command that stores a session in a store, where None is the default store."""
     command = "pytest --gpuperf-update=new"
@@ -246,7 +143,7 @@ def open_store(
     Open the store of a name.
 
     Args:
-        place: A directory, or a file whose name ends in .json.
+        place: A directory, a file whose name ends in .json, or the URL of a database.
 
         root: The folder that a relative name is resolved against.
 
@@ -264,10 +161,12 @@ def open_store(
     """
     scheme = _SCHEME.match(place)
     if scheme is not None:
-        raise ConfigError(
-            f"{scheme['scheme'].lower()} stores are not supported in this version",
-            remedy=_KINDS,
-        )
+        name = scheme["scheme"].lower()
+        if name == "sqlite":
+            return _in_sqlite(place, root, create=create)
+        if name in {"postgresql", "postgres"}:
+            return _in_postgresql(place, create=create)
+        raise ConfigError(f"there are no {name} stores", remedy=_KINDS)
     if not place.strip() or "\0" in place:
         raise ConfigError(f"{place!r} is not the name of a store", remedy=_KINDS)
     path = Path(root) / Path(place).expanduser()
@@ -283,6 +182,58 @@ def open_store(
     if single:
         return SingleFileStore(path)
     return DirectoryStore(path, lenient=lenient)
+
+
+def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
+    # Both take time to import, and most runs name files.
+    from pytest_gpuperf.baseline.database import DatabaseStore
+    from pytest_gpuperf.baseline.engine import SqliteEngine
+
+    path = _database_path(place, root)
+    if kind_of(path) == "folder":
+        raise BaselineError(f"{path} is a folder", remedy=_KINDS)
+    if not create and not path.exists():
+        raise BaselineMissingError(
+            f"there is no baseline at {path}",
+            remedy=f"create it: {storing_command(place)}",
+        )
+
+    def connect(*, create: bool) -> SqliteEngine | None:
+        exists = create or path.exists()
+        return SqliteEngine(path, create=create) if exists else None
+
+    return DatabaseStore(place, connect)
+
+
+def _in_postgresql(place: str, *, create: bool) -> DatabaseStore:
+    from pytest_gpuperf.baseline.database import DatabaseStore
+    from pytest_gpuperf.baseline.postgresql import PostgresqlEngine
+
+    def connect(*, create: bool) -> PostgresqlEngine:  # noqa: ARG001 - of all databases
+        return PostgresqlEngine(place)
+
+    shown = masked(place)
+    with contextlib.closing(connect(create=create)) as engine:
+        if engine.schema() is None and not create:
+            raise BaselineMissingError(
+                f"there is no baseline at {shown}",
+                remedy=f"create it: {storing_command(shown)}",
+            )
+    return DatabaseStore(shown, connect)
+
+
+def _database_path(place: str, root: str | Path) -> Path:
+    """
+    Return the file of a URL: three slashes for a path below the root, four for another.
+    """
+    rest = place.partition(":")[2]
+    name = rest.removeprefix("///")
+    if name == rest or not name.strip("/") or "\0" in name or "?" in name:
+        raise ConfigError(
+            f"{place!r} does not name a file",
+            remedy="write sqlite:///perf.db, or sqlite:////srv/perf.db for a whole path",
+        )
+    return Path(root) / Path(name).expanduser()
 
 
 class _StoreReader:
@@ -378,6 +329,7 @@ class _FileStore(ABC):
     """
 
     keyed_by: ClassVar[KeyedBy]
+    reads_by_test = False
 
     def __init__(
         self, path: Path, *, lock_timeout_s: float = 60.0, lenient: bool = False
@@ -450,6 +402,35 @@ class _FileStore(ABC):
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
 
+    def history(
+        self,
+        slug: str,
+        test_ids: Collection[str] | None = None,
+        *,
+        metrics: Collection[str] | None = None,
+    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
+        """Return the sessions that the files still have."""
+        stored = self.load(slug, test_ids)
+        if metrics is None:
+            return stored
+        return {
+            key: tuple(
+                replace(record, values=values)
+                for record in records
+                if (values := tuple(v for v in record.values if v.metric in metrics))
+            )
+            for key, records in stored.items()
+        }
+
+    def write_all(self, changes: Mapping[str, Sequence[StoreChange]]) -> None:
+        """Apply the changes of several slugs, one after the other."""
+        for slug, of_slug in changes.items():
+            self.write(slug, of_slug)
+
+    @abstractmethod
+    def names(self, slug: str) -> Mapping[RecordKey, bool]:
+        """Return the measurements of a slug, and whether a pytest id is the key."""
+
     @abstractmethod
     def _aside(self) -> SingleFileStore:
         """Return the store of dropped sessions, a file next to the store."""
@@ -494,6 +475,11 @@ class DirectoryStore(_FileStore):
             for records in sections.values():
                 sessions.update(records)
         return sessions
+
+    def names(self, slug: str) -> Mapping[RecordKey, bool]:
+        """Return the measurements of a slug, and whether a pytest id is the key."""
+        loaded = self.load(slug)
+        return {key: any(r.has_node_id for r in loaded[key]) for key in loaded}
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
@@ -607,6 +593,11 @@ class SingleFileStore(_FileStore):
         """Return the sessions by measurement, in order of arrival."""
         sections = self._reader.read(self._path, section=slug, test_ids=test_ids)
         return sections.get(slug, {})
+
+    def names(self, slug: str) -> Mapping[RecordKey, bool]:
+        """Return the measurements of a slug, and whether a pytest id is the key."""
+        loaded = self.load(slug)
+        return {key: any(r.has_node_id for r in loaded[key]) for key in loaded}
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]

@@ -69,7 +69,7 @@ _FORMAT = _Argument(
 )
 _METRICS = _Argument("--metrics A,B", "only these", metric_names)
 _STRICT = _Argument("--strict", "exit 3 if nothing could be decided")
-_STORE = _Argument("store STORE", "a folder, or a .json file")
+_STORE = _Argument("store STORE", "a folder, a .json file, or the URL of a database")
 _TESTS = _Argument(
     "--test ID",
     "only this test, class or module, as pytest names it; may be repeated",
@@ -373,6 +373,27 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "baseline:restore",
     ),
     *(_FORMAT, _STORE, _TESTS),
+    _Command(
+        "baseline copy",
+        "copy the sessions that count into another store",
+        "postgresql://db.example/perf sqlite:///snapshot.db",
+        "copies:copy",
+    ),
+    *(_FORMAT, _STORE),
+    _Argument("target TARGET", "the other store, which is created if it is missing"),
+    _Argument(
+        "--machine SLUG",
+        "only sessions of this kind of machine; may be repeated",
+        action="append",
+        dest="machines",
+    ),
+    _Command(
+        "baseline grants",
+        "print the statements that let roles of PostgreSQL store or read",
+        "",
+        "copies:grants",
+    ),
+    _Argument("--schema NAME", "the schema of the tables (gpuperf)", default="gpuperf"),
     _Command(
         "verify",
         "check that a run came to its end",

@@ -19,7 +19,7 @@ from pytest_gpuperf.baseline.history import (
 )
 from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.cli.output import GOOD, print_table, read_run
-from pytest_gpuperf.cli.stored_tests import StoredTests, opened
+from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
@@ -100,7 +100,7 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 
 def listed(arguments: argparse.Namespace) -> int:
     """Print the sessions of a store."""
-    store = opened(arguments.store)
+    store = opened_by(arguments)
     sessions = _sessions(_content(arguments.store, store, arguments.test))
     tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
     count = display.plural(len(sessions), "session")
@@ -126,7 +126,7 @@ def listed(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print the series of some tests."""
-    store = opened(arguments.store)
+    store = opened_by(arguments)
     content = _content(arguments.store, store, arguments.test)
     series = _series_of(content, arguments.metrics)
     metrics = {metric for _, _, metric, _ in series}
@@ -157,7 +157,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 def drop(arguments: argparse.Namespace) -> int:
     """Remove sessions of some or all tests from a store."""
-    store = opened(arguments.store)
+    store = opened_by(arguments)
     content = _content(arguments.store, store, arguments.test)
     ids = _chosen(arguments.sessions, _sessions(content), arguments.store)
     count = 0
@@ -169,7 +169,7 @@ def drop(arguments: argparse.Namespace) -> int:
         ]
         store.write(slug, changes)
         count += sum(change.key.test_id != REFERENCES for change in changes)
-    left = len(_sessions(_content(arguments.store, opened(arguments.store), ())))
+    left = len(_sessions(_content(arguments.store, store, ())))
     remark = (
         f"removed {display.plural(len(ids), 'session')} of "
         f"{display.plural(count, 'measurement')}; {display.plural(left, 'session')} left"
@@ -188,7 +188,7 @@ def drop(arguments: argparse.Namespace) -> int:
 
 def rename(arguments: argparse.Namespace) -> int:
     """Move the sessions of renamed tests to the new ids."""
-    store = opened(arguments.store)
+    store = opened_by(arguments)
     whole = {slug: store.load(slug) for slug in store.slugs()}
     ids = sorted({key.test_id for series in whole.values() for key in series})
     stored = StoredTests([i for i in ids if i != REFERENCES], arguments.store)
@@ -233,7 +233,7 @@ def rename(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     """Put back the sessions of removed tests that a run dropped."""
-    store = opened(arguments.store)
+    store = opened_by(arguments)
     aside = {slug: series for slug, series in store.aside().items() if series}
     if not aside:
         message = f"no run has dropped anything from {arguments.store} of late"
@@ -271,7 +271,7 @@ def accept(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             message, remedy="name a file of --gpuperf-json, or add --edited alone"
         )
-    store = opened(arguments.store)
+    store = opened_by(arguments)
     if arguments.edited:
         repair = store.accept_edits()
         remarks = []

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from os.path import normpath
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.store import Store, open_store
+from pytest_gpuperf.baseline.protocol import Store, masked
+from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import refuse_foreign
 from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.checkout import is_of
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def opened(place: str) -> Store:
@@ -27,6 +32,20 @@ def opened(place: str) -> Store:
     """
     refuse_foreign(place, instead="name a store that --gpuperf-update has written")
     return open_store(place, Path.cwd())
+
+
+def opened_by(arguments: argparse.Namespace) -> Store:
+    """
+    Open the store that a command names, and hide its password from what is printed.
+
+    Raises:
+        BaselineError: As for `opened`.
+
+        RecordError: As for `opened`.
+    """
+    store = opened(arguments.store)
+    arguments.store = masked(arguments.store)
+    return store
 
 
 class StoredTests:

@@ -459,6 +459,10 @@ class Measuring:
 
             device = site.device()
             gpu_name = None if device is None else device.name
+            for item in session.items:
+                if PLAN in item.stash:
+                    test_id = item.stash.get(TEST_ID, item.nodeid)
+                    self.memory.learn(test_id, item.stash.get(KEY, ""))
             # The first test that needs the store fails with this error.
             with suppress(GpuPerfError):
                 self.memory.read(slugs_of_machine(site.environment, gpu_name))

@@ -46,6 +46,8 @@ _DEFAULT_PLACE = ".gpuperf"
 _OF_MACHINE = frozenset(
     {"cpu_model", "core_count", "gpu_memory_bytes", "driver_branch"}
 )
+# A run of fewer tests takes the usual spread from so many tests of its machine.
+_SPREAD_TESTS = 500
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3
 
@@ -76,8 +78,14 @@ class Memory:
         self._store: Store | None = None
         # Keys by test id, for tests whose id is not the key.
         self._keys: dict[str, str] = {}
+        # Ids and keys of the tests of the run, as far as known.
+        self._tests: dict[str, None] = {}
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
+        # All sessions of a machine.
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
+        # Of a database, the sessions of some tests, and these tests.
+        self._parts: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]] = {}
+        self._read: dict[str, set[str]] = {}
 
     def store(self) -> Store | None:
         """
@@ -109,7 +117,8 @@ class Memory:
 
     def check(self) -> None:
         """
-        Read the whole store, to report errors before any test runs.
+        Read the files of a store, or open a database, to report errors before any test
+        runs.
 
         Raises:
             BaselineError: The named store does not exist, or a file in it is
@@ -119,13 +128,17 @@ class Memory:
         store = self.store()
         if store is not None:
             try:
-                self._loaded = {folder: store.load(folder) for folder in store.slugs()}
+                folders = store.slugs()
+                if not store.reads_by_test:
+                    self._loaded = {folder: store.load(folder) for folder in folders}
             except BaselineCorruptError as error:
                 raise _named(error) from None
 
     def learn(self, test_id: str, key: str) -> None:
-        """Note the key of a test, or "" if the id is the key."""
+        """Note a test of the run and its key, or "" if the id is the key."""
+        self._tests[test_id] = None
         if key:
+            self._tests[key] = None
             self._keys[test_id] = key
 
     def key_of(self, test_id: str) -> str:
@@ -136,8 +149,9 @@ class Memory:
         """Return the stored sessions of a measurement, oldest first, under the current key."""
         folder = slug_of(record)
         if folder not in self._loaded:  # Asked three times for each test.
+            self.learn(record.key.test_id, self._keys.get(record.key.test_id, ""))
             self.read([folder])
-        stored = self._loaded.get(folder, {})
+        stored = self._of_run(folder)
         key = self._stored_key(record.key)
         if key == record.key:
             return stored.get(key, ())
@@ -149,9 +163,15 @@ class Memory:
         test_id = self._keys.get(key.test_id)
         return key if test_id is None else replace(key, test_id=test_id)
 
+    def _of_run(self, folder: str) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
+        """Return what was read of a machine."""
+        return self._loaded.get(folder) or self._parts.get(folder, {})
+
     def read(self, slugs: Iterable[str]) -> None:
         """
         Read the sessions of some GPUs, chips and hosts, unless already read.
+
+        Of a database, only those of the tests of the run are read.
 
         Raises:
             BaselineError: As for `check`.
@@ -160,8 +180,41 @@ class Memory:
         if store is None:
             return
         for slug_name in slugs:
+            if slug_name in self._loaded:
+                continue
+            if store.reads_by_test:
+                self._read_tests(store, slug_name, self._tests)
+            else:
+                self._loaded[slug_name] = store.load(slug_name)
+
+    def _read_tests(self, store: Store, folder: str, tests: Iterable[str]) -> None:
+        known = self._read.setdefault(folder, set())
+        missing = [test for test in tests if test not in known]
+        if missing:
+            self._parts.setdefault(folder, {}).update(store.load(folder, missing))
+            known.update(missing)
+
+    def _read_whole(self, slugs: Iterable[str]) -> None:
+        """Read all sessions of some machines, of a database, too."""
+        store = self.store()
+        if store is None:
+            return
+        for slug_name in slugs:
             if slug_name not in self._loaded:
                 self._loaded[slug_name] = store.load(slug_name)
+
+    def _keys_of(
+        self, store: Store, folder: str
+    ) -> Iterator[tuple[RecordKey, bool, bool]]:
+        """Yield the measurements of a machine, and whether any or all have a pytest id."""
+        if store.reads_by_test:
+            for key, has_id in store.names(folder).items():
+                yield key, has_id, has_id
+            return
+        self.read([folder])
+        for key, records in self._loaded[folder].items():
+            ids = [record.has_node_id for record in records]
+            yield key, any(ids), all(ids)
 
     def keys(
         self, test_ids: Collection[str], slugs: Collection[str] | None = None
@@ -181,27 +234,28 @@ class Memory:
         if slugs is not None:
             names = {folder_name(name) for name in slugs} | set(slugs)
             folders = tuple(folder for folder in folders if folder in names)
-        self.read(folders)
         ids, keys = set(test_ids), set(map(self.key_of, test_ids))
         absent: dict[str, None] = {}
         for folder in folders:
-            for key, records in self._loaded[folder].items():
+            for key, any_id, all_ids in self._keys_of(store, folder):
                 if key.test_id == REFERENCES:
                     continue
-                by_id = key.test_id not in ids
-                by_key = key.test_id not in keys
-                if not (by_id or by_key):
-                    continue  # Nearly all tests.
-                named = [record.has_node_id for record in records]
-                if any(named) and by_id:
+                if any_id and key.test_id not in ids:
                     absent[self._config.checkout.key_of(key.test_id)] = None
-                if not all(named):
+                if not all_ids:
                     absent[key.test_id] = None
         return tuple(key for key in absent if key not in keys)
 
     def stored(self, test_ids: Iterable[str], slugs: Collection[str]) -> list[str]:
         """Return the ids of tests with stored sessions of some machines."""
-        held = {key.test_id for _, key, _ in self._sessions_of(slugs)}
+        store = self.store()
+        if store is None:
+            return []
+        held = {
+            key.test_id
+            for folder in self._folders(store, slugs)
+            for key, _, _ in self._keys_of(store, folder)
+        } - {REFERENCES}
         return [t for t in test_ids if not held.isdisjoint(self._names(t))]
 
     def newest_like(
@@ -241,6 +295,12 @@ class Memory:
         ids = {checkout.id_of(test_id) for test_id in tests[newest]}
         return ids | tests[newest], sessions[newest][1].selection is not None
 
+    @staticmethod
+    def _folders(store: Store, slugs: Collection[str]) -> list[str]:
+        """Return the stored machines among some, sorted."""
+        names = {folder_name(name) for name in slugs} | set(slugs)
+        return sorted(names.intersection(store.slugs()))
+
     def _names(self, test_id: str) -> set[str]:
         return {test_id, self.key_of(test_id), self._config.checkout.key_of(test_id)}
 
@@ -248,9 +308,8 @@ class Memory:
         self, slugs: Collection[str]
     ) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
         store = self.store()
-        names = {folder_name(name) for name in slugs} | set(slugs)
-        here = names.intersection(() if store is None else store.slugs())
-        self.read(sorted(here))
+        here = () if store is None else self._folders(store, slugs)
+        self._read_whole(here)
         yield from (each for each in self._records() if each[0] in here)
 
     def removed(
@@ -315,7 +374,14 @@ class Memory:
         store = self.store()
         if store is None:
             return {}
-        self.read(store.slugs())
+        known = {*test_ids, *map(self.key_of, test_ids)}
+        if store.reads_by_test and not any(
+            key.test_id not in known and scope.has_removed(key.test_id)
+            for folder in store.slugs()
+            for key, _, _ in self._keys_of(store, folder)
+        ):
+            return {}
+        self._read_whole(store.slugs())
         here = {folder_name(name) for name in slugs} | set(slugs)
         ids, keys = set(test_ids), set(map(self.key_of, test_ids))
         stored = [record for _, _, record in self._records()]
@@ -366,7 +432,13 @@ class Memory:
         """Return the usual differences between sessions on the machine of a record."""
         folder = slug_of(record)
         if folder not in self._usual:
-            series = self._loaded.get(folder, {}).items()
+            store = self.store()
+            if store is not None and store.reads_by_test:
+                names = dict.fromkeys(key.test_id for key in store.names(folder))
+                others = [n for n in names if n not in self._tests and n != REFERENCES]
+                fill = max(_SPREAD_TESTS - len(self._tests), 0)
+                self._read_tests(store, folder, (*self._tests, *others[:fill]))
+            series = self._of_run(folder).items()
             self._usual[folder] = baseline_spreads(
                 session
                 for key, sessions in series
@@ -454,6 +526,8 @@ class Memory:
     def forget(self) -> None:
         """Forget all sessions, so that they are read again."""
         self._loaded = {}
+        self._parts = {}
+        self._read = {}
         self._usual = {}
 
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
@@ -466,9 +540,10 @@ class Memory:
         store = self.store()
         if store is None:
             return
+        whole: dict[str, list[StoreChange]] = {}
         for folder, of_folder in changes.items():
             keyed: list[StoreChange] = []
-            for old, records in store.load(folder).items() if self._keys else ():
+            for old, records in store.load(folder, self._keys.keys()).items():
                 key = self._stored_key(old)
                 if key != old and any(record.has_node_id for record in records):
                     keyed.append(Move(key=key, old=old))
@@ -479,7 +554,8 @@ class Memory:
                     keyed.append(replace(change, record=record))
                 else:
                     keyed.append(change)
-            store.write(folder, keyed)
+            whole[folder] = keyed
+        store.write_all(whole)
 
 
 def _test_of(line: Damage) -> str:

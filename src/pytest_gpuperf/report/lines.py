@@ -37,6 +37,7 @@ SCHEMAS = {
     "baseline accept": "pytest-gpuperf/baseline-accept/1",
     "baseline rename": "pytest-gpuperf/baseline-rename/1",
     "baseline restore": "pytest-gpuperf/baseline-restore/1",
+    "baseline copy": "pytest-gpuperf/baseline-copy/1",
     "verify": "pytest-gpuperf/verify/1",
     "doctor": "pytest-gpuperf/doctor/1",
     "utilization": "pytest-gpuperf/utilization/1",

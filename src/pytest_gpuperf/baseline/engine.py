@@ -1,0 +1,257 @@
+"""A database as the store uses it, and SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_gpuperf.baseline.tables import CREATOR, SCHEMA, TABLES, definitions
+from pytest_gpuperf.errors import BaselineError
+
+# SQLite keeps a file whole by locks that these file systems do not have, or not always.
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "gpfs", "beegfs", "ceph"}
+    | {"afs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs"}
+)
+_MOUNTS = Path("/proc/self/mounts")
+_TYPES = {
+    "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "id": "INTEGER",
+    "number": "INTEGER",
+    "small": "INTEGER",
+    "real": "REAL",
+    "text": "TEXT",
+    "bytes": "BLOB",
+}
+_WAIT_S = 60.0
+# SQLite's own wait is unfair, because its pauses grow: one of eight writers waited for
+# 11 s. It is therefore begun anew after this time.
+_PAUSES_S = 0.05
+_OLDEST = (3, 31)
+
+
+class Engine(Protocol):
+    """
+    An open database.
+
+    Statements are those of both databases, with a question mark for each argument.
+    """
+
+    def rows(self, statement: str, *arguments: object) -> Sequence[tuple[Any, ...]]:
+        """Return the rows that a statement selects."""
+
+    def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
+        """
+        Add rows to a table, without those whose key it has.
+
+        Args:
+            table: The table.
+
+            rows: The columns of each row in order, without a serial number.
+        """
+
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block whose rows are all added, or none if it raises."""
+
+    def schema(self) -> int | None:
+        """Return the number of the tables, or None if there are none."""
+
+    def create(self) -> None:
+        """Create the tables, inside of a transaction."""
+
+    def now_unix_s(self) -> float:
+        """Return the time of the database, since the epoch [s]."""
+
+    def close(self) -> None:
+        """Close the database."""
+
+
+def columns_of(table: str) -> list[str]:
+    """Return the names of the columns that a client fills."""
+    return [name for name, kind in TABLES[table].items() if kind != "serial"]
+
+
+class SqliteEngine:
+    """
+    A file of SQLite.
+
+    Args:
+        path: The file.
+
+        create: Whether a missing file is created.
+
+    Raises:
+        BaselineError: It cannot be opened, or lies on a network file system.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self._path = path
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise BaselineError(
+                f"this Python has SQLite {sqlite3.sqlite_version}, which is older than "
+                f"{'.'.join(map(str, _OLDEST))}",
+                remedy="name a folder, or use a newer Python",
+            )
+        system = file_system_of(path)
+        if system in _NETWORK:
+            raise BaselineError(
+                f"{path} is on a network file system ({system}), where SQLite may lose data",
+                remedy="name a folder, a file on a local disk, or postgresql://",
+            )
+        mode = "rwc" if create else "rw"
+        if path.exists() and not _may_write(path):
+            # SQLite cannot keep its lock file next to a file in a closed folder.
+            mode = "ro" if _may_write(path.parent) else "ro&immutable=1"
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        with self._errors():
+            self._connection = sqlite3.connect(
+                uri, uri=True, timeout=_PAUSES_S, isolation_level=None
+            )
+            self._rows_of("PRAGMA synchronous=FULL")
+            if create:
+                # Readers and a writer work at the same time.
+                self._rows_of("PRAGMA journal_mode=WAL")
+
+    def rows(self, statement: str, *arguments: object) -> Sequence[tuple[Any, ...]]:
+        """Return the rows that a statement selects."""
+        with self._errors():
+            return self._rows_of(statement, arguments)
+
+    def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
+        """Add rows to a table, without those whose key it has."""
+        names = columns_of(table)
+        marks = ",".join("?" * len(names))
+        statement = (
+            f"INSERT OR IGNORE INTO {table} ({','.join(names)}) VALUES ({marks})"  # noqa: S608 - names of this package
+        )
+        with self._errors():
+            self._connection.executemany(statement, rows)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Return a block whose rows are all added, or none if it raises."""
+        with self._errors():
+            self._rows_of("BEGIN IMMEDIATE")
+        try:
+            yield
+            with self._errors():
+                self._rows_of("COMMIT")
+        except BaseException:
+            # SQLite has ended the transaction itself if the disk is full.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def schema(self) -> int | None:
+        """Return the number of the tables, or None if there are none."""
+        with self._errors():
+            names = {
+                name
+                for (name,) in self._rows_of(
+                    "SELECT name FROM sqlite_master WHERE type = 'table'"
+                )
+                if not str(name).startswith("sqlite_")
+            }
+            if not names:
+                return None
+            meta: dict[str, str] = {}
+            if names >= TABLES.keys():
+                meta = dict(self._rows_of("SELECT name, value FROM meta"))
+        if meta.get("created_by") != CREATOR:
+            raise BaselineError(
+                f"{self._path} is the database of another program",
+                remedy="name a file that --gpuperf-update has written, or a new one",
+            )
+        return int(meta["schema"])
+
+    def create(self) -> None:
+        """Create the tables, inside of a transaction."""
+        with self._errors():
+            for statement in definitions(_TYPES, clustered=" WITHOUT ROWID"):
+                self._connection.execute(statement)
+        self.insert("meta", [("schema", str(SCHEMA)), ("created_by", CREATOR)])
+
+    def now_unix_s(self) -> float:
+        """Return the time of this machine, since the epoch [s]."""
+        ((now,),) = self.rows("SELECT (julianday('now') - 2440587.5) * 86400.0")
+        return float(now)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    def _rows_of(
+        self, statement: str, arguments: Sequence[object] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement. Locks of others are waited for."""
+        tries = round(_WAIT_S / _PAUSES_S)
+        while True:
+            try:
+                return self._connection.execute(statement, arguments).fetchall()
+            except sqlite3.OperationalError as error:
+                tries -= 1
+                if not (_is_busy(error) and tries > 0):
+                    raise
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into errors with a remedy."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise BaselineError(
+                f"{self._path}: {error}", remedy=_remedy(error)
+            ) from error
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(
+        path, os.W_OK, effective_ids=os.access in os.supports_effective_ids
+    )
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return "locked" in str(error)
+
+
+def _remedy(error: sqlite3.Error) -> str:
+    text = str(error)
+    if _is_busy(error):
+        return f"another run wrote for {_WAIT_S:g} s: wait until it has ended, then store again"
+    if "full" in text or "I/O" in text:
+        return "free space on the disk and store again; stored sessions are intact"
+    if "readonly" in text or "unable to open" in text:
+        return "change its permissions, or name another store"
+    if "not a database" in text or "malformed" in text:
+        return (
+            "name a file that --gpuperf-update has written, or restore it from a copy"
+        )
+    return "name another store"
+
+
+def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str:
+    """
+    Return the type of the file system of a path, or "" if unknown.
+
+    Args:
+        path: The path, which need not exist.
+
+        mounts: The system's list of mounted file systems.
+    """
+    try:
+        text = mounts.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    place = Path(os.path.realpath(path))
+    found = ("", "")
+    for line in text.splitlines():
+        _, mount, system, *_ = [*line.split(" "), "", "", ""]
+        mount = mount.replace("\\040", " ")
+        # Of several mounts at one place, the last is seen.
+        if place.is_relative_to(mount or "/-") and len(mount) >= len(found[0]):
+            found = (mount, system)
+    return found[1]

@@ -1,0 +1,328 @@
+"""The rules of databases: what SQLite and PostgreSQL do beyond every store."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from fakes.privileges import no_privileges
+from fakes.servers import PASSWORD, new_database, sql, url
+from pytest_gpuperf.baseline import database, engine, postgresql, tables
+from pytest_gpuperf.baseline.store import Append, Restart, open_store
+from pytest_gpuperf.errors import BaselineError, ConfigError
+from unit.baseline.samples import key, session, stored
+
+SQLITE = "sqlite:///perf.db"
+# Kept out: SQLite 3.31 and PostgreSQL 13 do not have them.
+NEWER = re.compile(
+    r"\b(?:RETURNING|STRICT|MERGE|MATERIALIZED|UPSERT|I{2}F|FORMAT\s*\(|GENERATED ALWAYS "
+    r"AS \(|DROP COLUMN|RIGHT JOIN|FULL JOIN|ANY_VALUE|JSON_\w+|NULLS NOT DISTINCT)\b|->",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("module", [database, engine, postgresql, tables])
+def test_no_statement_is_newer_than_the_oldest_database(module: object) -> None:
+    """Debian 11 has SQLite 3.34, and servers are older than clients."""
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")  # type: ignore[attr-defined]
+    statements = re.findall(
+        r'"[^"\n]*\b(?:SELECT|INSERT|CREATE|COPY|FROM|JOIN)\b[^"\n]*"', text
+    )
+
+    assert statements
+    assert not [s for s in statements if NEWER.search(s)]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest) -> str:
+    """Return the name of a database that does not exist yet."""
+    return SQLITE if request.param == "sqlite" else new_database()
+
+
+def test_history_outlives_an_accept(place: str, tmp_path: Path) -> None:
+    """What was accepted away no longer counts, but is still read as history."""
+    store = open_store(place, tmp_path, create=True)
+    for number in range(1, 26):
+        store.write("gpu", [Append(record=stored(number, "time", "memory"))])
+    store.write("gpu", [Restart(record=stored(26))])
+
+    assert [r.session.id for r in store.load("gpu")[key()]] == ["s0026"]
+    whole = store.history("gpu", [key().test_id], metrics=["time"])[key()]
+    assert [r.session.id for r in whole] == [f"s{n:04}" for n in range(1, 27)]
+    assert {v.metric for r in whole for v in r.values} == {"time"}
+    assert [r.values[0].series for r in whole] == [0] * 25 + [1]
+
+
+def test_a_newer_schema_is_refused(place: str, tmp_path: Path) -> None:
+    """A store of a later version is not read with the wrong tables."""
+    store = open_store(place, tmp_path, create=True)
+    store.write("gpu", [Append(record=stored(1))])
+    if place == SQLITE:
+        with sqlite3.connect(tmp_path / "perf.db") as connection:
+            connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        connection.close()
+    else:
+        sql(
+            "UPDATE gpuperf.meta SET value = '99' WHERE name = 'schema'",
+            database_of(place),
+        )
+
+    with pytest.raises(BaselineError, match="tables of version 99") as caught:
+        open_store(place, tmp_path).load("gpu")
+    assert caught.value.remedy == "update pytest-gpuperf"
+
+
+def test_another_programs_database_is_refused(place: str, tmp_path: Path) -> None:
+    """Nothing is added to a database that has tables of its own."""
+    if place == SQLITE:
+        with sqlite3.connect(tmp_path / "perf.db") as connection:
+            connection.execute("CREATE TABLE meta (name TEXT)")
+        connection.close()
+    else:
+        sql("CREATE SCHEMA gpuperf", database_of(place))
+        sql("CREATE TABLE gpuperf.meta (name text)", database_of(place))
+
+    with pytest.raises(BaselineError, match="another program"):
+        open_store(place, tmp_path, create=True).write(
+            "gpu", [Append(record=stored(1))]
+        )
+
+
+def database_of(place: str) -> str:
+    """Return the name of the database of a URL."""
+    return place.partition("@/")[2].partition("?")[0]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pytest_gpuperf.baseline.store import Append, open_store
+from unit.baseline.samples import session, stored
+place, root, writer, count = sys.argv[1:]
+store = open_store(place, root, create=True)
+for number in range(int(count)):
+    head = session(number, id=f"{writer}-{number}")
+    changes = [
+        Append(record=stored(number, "time", "memory", test_id=f"t.py::t[{t}]", session=head))
+        for t in range(20)
+    ]
+    store.write_all({"gpu": changes, "host": changes[:5]})
+    print(head.id, flush=True)
+"""
+
+
+def writer(place: str, root: Path, name: str, count: int) -> subprocess.Popen[str]:
+    """Start a process that stores sessions, and prints the id of each when it is stored."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, place, str(root), name, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def assert_whole(place: str, root: Path, said: set[str]) -> int:
+    """Check that each session has all of its values, and return how many there are."""
+    store = open_store(place, root)
+    counts: dict[str, int] = {}
+    for kind in ("gpu", "host"):
+        for records in store.history(kind).values():
+            for record in records:
+                assert len(record.values) == 2
+                counts[record.session.id] = counts.get(record.session.id, 0) + 1
+    assert said <= counts.keys()
+    assert set(counts.values()) <= {25}
+    return len(counts)
+
+
+def test_writers_lose_nothing(place: str, tmp_path: Path) -> None:
+    """Sessions that several processes store at once are all there, and whole."""
+    processes = [writer(place, tmp_path, f"w{n}", 15) for n in range(4)]
+    said = {
+        line.strip()
+        for each in processes
+        for line in each.communicate()[0].splitlines()
+    }
+
+    assert [each.returncode for each in processes] == [0] * 4
+    assert assert_whole(place, tmp_path, said) == len(said) == 60
+
+
+def test_a_killed_writer_leaves_whole_sessions(place: str, tmp_path: Path) -> None:
+    """A session is stored as a whole or not at all, whenever its process is killed."""
+    open_store(place, tmp_path, create=True).write("gpu", [])
+    said: set[str] = set()
+    for number in range(4):
+        process = writer(place, tmp_path, f"k{number}", 1_000)
+        assert process.stdout is not None
+        said.add(process.stdout.readline().strip())
+        time.sleep(0.01 * number)
+        process.kill()
+        said |= {line for line in process.communicate()[0].split("\n") if line}
+
+    # The last line may have been cut.
+    whole = {line for line in said if re.fullmatch(r"k\d-\d+", line)}
+    assert assert_whole(place, tmp_path, {w for w in whole if w.endswith("-0")}) >= 4
+
+
+@pytest.mark.parametrize(
+    ("system", "mount"),
+    [("nfs4", "/"), ("fuse.sshfs", "/data"), ("lustre", "/data/with\\040blank")],
+)
+def test_a_network_file_system_is_known(
+    tmp_path: Path, system: str, mount: str
+) -> None:
+    """The innermost mount decides."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {mount} {system} rw 0 0\n")
+    place = Path(mount.replace("\\040", " ")) / "new" / "perf.db"
+
+    assert engine.file_system_of(place, mounts) == system
+    assert engine.file_system_of(Path("/datax/perf.db"), mounts) == (
+        "nfs4" if mount == "/" else "ext4"
+    )
+    assert engine.file_system_of(place, tmp_path / "absent") == ""
+
+
+def test_sqlite_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's locks do not hold there."""
+    monkeypatch.setattr(engine, "file_system_of", lambda path: "nfs4")
+
+    with pytest.raises(BaselineError, match=r"network file system \(nfs4\)"):
+        open_store(SQLITE, tmp_path, create=True).write(
+            "gpu", [Append(record=stored(1))]
+        )
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    """The error has the file and a remedy."""
+    (tmp_path / "perf.db").write_text("x" * 5_000)
+
+    with pytest.raises(BaselineError, match=r"perf\.db.*not a database"):
+        open_store(SQLITE, tmp_path).slugs()
+
+
+def test_a_file_that_cannot_be_written_is_read() -> None:
+    """A snapshot may be read-only; storing into it fails by name."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        open_store(SQLITE, folder, create=True).write("gpu", [Append(record=stored(1))])
+        (folder / "perf.db").chmod(0o444)
+        folder.chmod(0o555)
+        with no_privileges():
+            store = open_store(SQLITE, folder)
+            assert key() in store.load("gpu")
+            with pytest.raises(BaselineError, match="readonly"):
+                store.write("gpu", [Append(record=stored(2))])
+        folder.chmod(0o755)
+
+
+# ---------------------------------------------------------------- PostgreSQL
+
+
+@pytest.mark.parametrize("password", [PASSWORD, "wr0ng-s3cr3t"])
+def test_a_password_is_in_no_error(password: str) -> None:
+    """Whether it is right or wrong, it is not shown."""
+    right = new_database()
+    place = url(database_of(right), password=password)
+    if password == PASSWORD:
+        place = place.replace(database_of(right), "absent")
+
+    with pytest.raises(BaselineError) as caught:
+        open_store(place, ".", create=True)
+
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert password not in f"{error!r} {error}"
+        error = error.__cause__
+    assert "***" in caught.value.message
+    assert caught.value.remedy
+
+
+def test_an_unreachable_server_is_named(tmp_path: Path) -> None:
+    """The error has the server and a remedy."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(BaselineError, match="connection") as caught:
+        open_store(f"postgresql:///d?host={tmp_path}", ".")
+    assert "start the server" in caught.value.remedy
+
+
+def test_psycopg_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy installs the extra."""
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with pytest.raises(ConfigError) as caught:
+        open_store("postgresql://h/d", ".")
+    assert "pytest-gpuperf[db]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [
+        ("postgresql://db.example/perf", "verify-full"),
+        ("postgresql://a,localhost/perf", "verify-full"),
+        ("postgresql://db.example/perf?sslmode=require", "require"),
+        ("postgresql://localhost/perf", None),
+        ("postgresql:///perf?host=/run/postgresql", None),
+        ("postgresql:///perf?service=ci", None),
+    ],
+)
+def test_another_machine_must_prove_itself(
+    place: str, mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word in the URL, the certificate of another machine is checked."""
+    psycopg = pytest.importorskip("psycopg")
+    seen: dict[str, object] = {}
+
+    def connect(**given: object) -> None:
+        seen.update(given)
+        raise psycopg.OperationalError("no")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(BaselineError):
+        open_store(place, ".")
+
+    assert seen.get("sslmode") == mode
+    assert seen["application_name"] == "pytest-gpuperf"
+    assert seen["connect_timeout"] == 10
+
+
+def test_a_role_that_only_adds_can_store() -> None:
+    """Storing, accepting and dropping need SELECT and INSERT; nothing else is allowed."""
+    owner = new_database()
+    name = database_of(owner)
+    open_store(owner, ".", create=True).write("gpu", [Append(record=stored(1))])
+    for role, rights in ((f"w_{name}", "SELECT, INSERT"), (f"r_{name}", "SELECT")):
+        sql(f"CREATE ROLE {role} LOGIN PASSWORD 'pw'")
+        sql(f"GRANT USAGE ON SCHEMA gpuperf TO {role}", name)
+        sql(f"GRANT {rights} ON ALL TABLES IN SCHEMA gpuperf TO {role}", name)
+
+    writing = open_store(url(name, f"w_{name}", "pw"), ".")
+    changes = [Append(record=stored(n, session=session(n))) for n in range(2, 5)]
+    writing.write("gpu", [*changes, Restart(record=stored(5))])
+    reading = open_store(url(name, f"r_{name}", "pw"), ".")
+    assert [r.session.id for r in reading.load("gpu")[key()]] == ["s0005"]
+
+    with pytest.raises(BaselineError, match="permission denied") as caught:
+        reading.write("gpu", [Append(record=stored(6))])
+    assert "gpuperf_write" in caught.value.remedy
+    psycopg = pytest.importorskip("psycopg")
+    for statement in (
+        "DROP TABLE value",
+        "DELETE FROM value",
+        "UPDATE value SET value = 0",
+    ):
+        with psycopg.connect(url(name, f"w_{name}", "pw")) as connection:
+            connection.execute("SET search_path TO gpuperf")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement)

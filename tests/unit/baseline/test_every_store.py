@@ -1,0 +1,279 @@
+"""The rules that every kind of store keeps: folder, file, SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fakes.servers import PLACES, place_of
+from pytest_gpuperf.baseline.protocol import Store
+from pytest_gpuperf.baseline.store import (
+    Append,
+    Drop,
+    Move,
+    Restart,
+    open_store,
+)
+from pytest_gpuperf.errors import BaselineMissingError
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import RecordKey, StoredRecord
+from unit.baseline.samples import TEST, key, session, stored, stored_records, value
+
+OTHER = TEST.replace("4096", "64")
+GPU, HOST = "nvidia-h200", "amd-epyc-2"
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    """Return the name of a store of each kind that does not exist yet."""
+    return place_of(request)
+
+
+@pytest.fixture
+def store(place: str, tmp_path: Path) -> Store:
+    """Return an empty store of each kind."""
+    return open_store(place, tmp_path, create=True)
+
+
+Series = Mapping[RecordKey, tuple[StoredRecord, ...]]
+
+
+def comparable(record: StoredRecord) -> StoredRecord:
+    """Return a record without what depends on the store: numbers and the order of values."""
+    values = (replace(each, series=0) for each in record.values)
+    return replace(
+        record,
+        arrival=0,
+        values=tuple(sorted(values, key=lambda v: (v.metric, v.unit, v.source))),
+    )
+
+
+def numbers(series: Series, test: str = TEST) -> list[str]:
+    """Return the ids of the sessions of a test, in order of arrival."""
+    return [record.session.id for record in series.get(key(test), ())]
+
+
+EXAMPLES = itertools.count()
+
+
+def unlike(records: list[StoredRecord]) -> list[StoredRecord]:
+    """Return the records as of one run: each measurement once, and a head for each session."""
+    mark = next(EXAMPLES)
+    heads: dict[str, Session] = {}
+    found = {}
+    for record in records:
+        name = f"{mark}-{record.session.id}"
+        head = heads.setdefault(name, replace(record.session, id=name))
+        values = {(v.metric, v.unit, v.source): v for v in record.values}
+        found[record.key] = replace(record, session=head, values=tuple(values.values()))
+    return [*found.values()]
+
+
+@settings(
+    max_examples=min(25, settings().max_examples),
+    # One store for all examples: each has sessions of its own.
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(records=st.lists(stored_records, max_size=5), slug=st.text("ab-é/~", min_size=1))
+def test_every_field_comes_back(
+    store: Store, records: list[StoredRecord], slug: str
+) -> None:
+    """Whatever is stored of a test is loaded, of all tests and of this one."""
+    records = unlike(records)
+    slug = f"{slug}{next(EXAMPLES)}"
+
+    store.write(slug, [Append(record=each) for each in records])
+
+    loaded = store.load(slug)
+    assert loaded.keys() == {record.key for record in records}
+    for each in records:
+        assert [comparable(record) for record in loaded[each.key]] == [comparable(each)]
+        assert store.load(slug, [each.key.test_id])[each.key] == loaded[each.key]
+
+
+def test_a_missing_store_is_an_error(place: str, tmp_path: Path) -> None:
+    """A store that is named to be read must exist."""
+    with pytest.raises(BaselineMissingError, match="there is no baseline"):
+        open_store(place, tmp_path).slugs()
+
+
+def test_an_empty_store_has_nothing(store: Store) -> None:
+    """A store that does not exist yet is read without being created."""
+    assert store.slugs() == ()
+    assert store.load(GPU) == store.history(GPU) == {}
+    assert not store.names(GPU)
+    assert not store.aside()
+    assert store.other_slugs(GPU, [key()]) == {}
+
+
+def test_sessions_have_the_order_of_arrival(store: Store) -> None:
+    """A clock that was set back changes no order, and a session has one number everywhere."""
+    store.write(GPU, [Append(record=stored(2))])
+    store.write_all({GPU: [Append(record=stored(1))], HOST: [Append(record=stored(1))]})
+
+    assert numbers(store.load(GPU)) == ["s0002", "s0001"]
+    of_gpu, of_host = store.load(GPU)[key()][-1], store.load(HOST)[key()][-1]
+    assert of_gpu.arrival == of_host.arrival > store.load(GPU)[key()][0].arrival
+    assert store.slugs() == (HOST, GPU)
+    assert store.other_slugs(GPU, [key(), key(OTHER)]) == {key(): (HOST,)}
+
+
+def test_the_newest_twenty_and_the_oldest_three_count(store: Store) -> None:
+    """They are loaded of each choice and size of session."""
+    part = [stored(n, session=session(n, ran_count=1)) for n in range(1, 4)]
+    whole = [stored(n, session=session(n, ran_count=90)) for n in range(4, 30)]
+    other = [stored(30, choice="beef", session=session(30, ran_count=90))]
+    for record in (*part, *whole, *other):
+        store.write(GPU, [Append(record=record)])
+
+    kept = [f"s{n:04}" for n in (*range(1, 7), *range(10, 31))]
+    assert numbers(store.load(GPU)) == kept
+    assert numbers(store.load(GPU, [TEST])) == kept
+
+
+def test_a_session_stored_twice_is_one(store: Store) -> None:
+    """Storing again, as after a lost answer, changes nothing; new values replace the old."""
+    record = stored(1, "time", "memory")
+    store.write(GPU, [Append(record=record)])
+    before = store.load(GPU)
+    store.write(GPU, [Append(record=record)])
+    assert store.load(GPU) == before
+
+    better = replace(record, values=(value("time", 9.0),))
+    store.write(GPU, [Append(record=better)])
+    assert [r.values[0].run_values for r in store.load(GPU)[key()]] == [(9.0,)]
+
+
+def test_a_restart_leaves_what_it_does_not_name(store: Store) -> None:
+    """An accepted metric starts anew, for every choice; the others go on."""
+    for number in (1, 2):
+        store.write(GPU, [Append(record=stored(number, "time", "memory"))])
+    store.write(GPU, [Append(record=stored(3, "time", choice="beef"))])
+    store.write(
+        GPU,
+        [Restart(record=stored(4, "time", "memory"), metrics=frozenset({"time"}))],
+    )
+    store.write(GPU, [Append(record=stored(5, "time", "memory"))])
+
+    held = {
+        record.session.id: {each.metric for each in record.values}
+        for record in store.load(GPU)[key()]
+    }
+    both = {"time", "memory"}
+    assert held == {
+        "s0001": {"memory"},
+        "s0002": {"memory"},
+        "s0004": both,
+        "s0005": both,
+    }
+
+
+def test_a_restart_without_metrics_leaves_one_session(store: Store) -> None:
+    """All sessions of the measurement are dropped, those of others are not."""
+    for number in (1, 2):
+        store.write(GPU, [Append(record=stored(number))])
+    store.write(GPU, [Append(record=stored(2, test_id=OTHER))])
+    store.write(GPU, [Restart(record=stored(3))])
+
+    assert numbers(store.load(GPU)) == ["s0003"]
+    assert numbers(store.load(GPU), OTHER) == ["s0002"]
+
+
+def test_an_older_session_can_be_accepted(store: Store) -> None:
+    """The accepted session stays, though sessions that are dropped came after it."""
+    for number in (1, 2, 3):
+        store.write(GPU, [Append(record=stored(number))])
+    store.write(GPU, [Restart(record=stored(2))])
+    store.write(GPU, [Append(record=stored(4))])
+
+    assert numbers(store.load(GPU)) == ["s0002", "s0004"]
+
+
+def test_dropped_sessions_are_gone_until_stored_again(store: Store) -> None:
+    """Only the named sessions of the named measurement are dropped."""
+    for number in (1, 2):
+        store.write(GPU, [Append(record=stored(number))])
+        store.write(GPU, [Append(record=stored(number, test_id=OTHER))])
+    store.write(GPU, [Drop(key=key(), session_ids=frozenset({"s0001"}))])
+
+    assert numbers(store.load(GPU)) == ["s0002"]
+    assert numbers(store.load(GPU), OTHER) == ["s0001", "s0002"]
+
+    store.write(GPU, [Append(record=stored(1))])
+    assert set(numbers(store.load(GPU))) == {"s0001", "s0002"}
+
+
+def test_a_renamed_test_takes_its_sessions(store: Store) -> None:
+    """The sessions have the new key, and the old key has none."""
+    for number in (1, 2):
+        store.write(GPU, [Append(record=stored(number))])
+    store.write(GPU, [Move(key=key(OTHER), old=key(), renamed=True)])
+
+    assert numbers(store.load(GPU)) == []
+    assert numbers(store.load(GPU), OTHER) == ["s0001", "s0002"]
+
+
+def test_what_is_set_aside_comes_back(store: Store) -> None:
+    """Sessions of a removed test are kept apart, and newer ones continue them."""
+    for number in (1, 2):
+        store.write(GPU, [Append(record=stored(number))])
+    gone = Drop(key=key(), session_ids=frozenset({"s0001", "s0002"}))
+    store.set_aside(GPU, [gone])
+    assert numbers(store.load(GPU)) == []
+    assert numbers(store.aside()[GPU]) == ["s0001", "s0002"]
+
+    store.write(GPU, [Append(record=stored(3))])
+    store.put_back(GPU, [key()])
+
+    assert numbers(store.load(GPU)) == ["s0001", "s0002", "s0003"]
+    assert not store.aside().get(GPU)
+
+
+def test_what_cannot_be_read_is_not_written(store: Store) -> None:
+    """A change that fails leaves nothing of the other changes."""
+    store.write(GPU, [Append(record=stored(1))])
+    before = store.load(GPU)
+    broken = stored(3, test_id="test_\ud800.py::test")
+
+    with pytest.raises(Exception, match=r"encode|surrogate"):
+        store.write(GPU, [Append(record=stored(2)), Append(record=broken)])
+
+    assert store.load(GPU) == before
+
+
+@pytest.mark.parametrize(
+    "test_id", ["a\0b.py::t", "\x1a0::\x1a1", "é" * 10_000, "'; --"]
+)
+def test_any_name_of_a_test_is_stored(store: Store, test_id: str) -> None:
+    """NUL, which PostgreSQL refuses, and long names come back."""
+    store.write(GPU, [Append(record=stored(1, test_id=test_id))])
+
+    assert numbers(store.load(GPU, [test_id]), test_id) == ["s0001"]
+    assert list(store.names(GPU)) == [key(test_id)]
+
+
+def test_many_tests_are_read_as_few(store: Store) -> None:
+    """Reading whole sessions gives what looking up each test gives."""
+    tests = [f"tests/test_m.py::test[{n}]" for n in range(1_100)]
+    changes = []
+    for number in range(1, 24):
+        some = tests if number > 1 else tests[:5]
+        of_part = tests[:3] if number == 2 else some
+        head = session(number, ran_count=len(of_part))
+        changes += [
+            Append(record=stored(number, test_id=t, session=head)) for t in of_part
+        ]
+    store.write(GPU, changes)
+
+    whole = store.load(GPU)
+
+    assert len(whole) == len(tests)
+    for name in (tests[0], tests[3], tests[4], tests[-1]):
+        assert store.load(GPU, [name])[key(name)] == whole[key(name)]
+    assert numbers(whole, tests[0])[:2] == ["s0001", "s0002"]
