@@ -32,8 +32,8 @@ _FATBIN_CUBIN = 2  # 1 is PTX.
 _FATBIN_VERSION = 1
 
 
-class Section(NamedTuple):
-    """A section: its name, its start in the file and its size [B]."""
+class FileSection(NamedTuple):
+    """A section of a library: its name, its start in the file and its size [B]."""
 
     name: str
     start: int
@@ -67,7 +67,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
         yield content
 
 
-def sections(content: bytes | mmap.mmap) -> tuple[Section, ...]:
+def sections(content: bytes | mmap.mmap) -> tuple[FileSection, ...]:
     """Return the sections of an ELF file of 64 bits or of a PE file, or () if damaged."""
     try:
         if content[: len(_ELF)] == _ELF:
@@ -79,7 +79,7 @@ def sections(content: bytes | mmap.mmap) -> tuple[Section, ...]:
     return ()
 
 
-def _elf_sections(content: bytes | mmap.mmap) -> Iterator[Section]:
+def _elf_sections(content: bytes | mmap.mmap) -> Iterator[FileSection]:
     table, size, count, names = _ELF_TABLE.unpack_from(content)
     _, texts, _ = _ELF_SECTION.unpack_from(content, table + names * size)
     for index in range(count):
@@ -88,10 +88,10 @@ def _elf_sections(content: bytes | mmap.mmap) -> Iterator[Section]:
         )
         place = texts + name
         text = content[place : place + _MOST_NAME_BYTES].partition(b"\0")[0]
-        yield Section(text.decode("utf-8", "replace"), start, size_bytes)
+        yield FileSection(text.decode("utf-8", "replace"), start, size_bytes)
 
 
-def _pe_sections(content: bytes | mmap.mmap) -> Iterator[Section]:
+def _pe_sections(content: bytes | mmap.mmap) -> Iterator[FileSection]:
     (start,) = struct.unpack_from("<I", content, _PE_START)
     magic, count, size = _PE_HEADER.unpack_from(content, start)
     table = start + _PE_HEADER.size + size
@@ -99,7 +99,9 @@ def _pe_sections(content: bytes | mmap.mmap) -> Iterator[Section]:
         name, size_bytes, start = _PE_SECTION.unpack_from(
             content, table + index * _PE_SECTION.size
         )
-        yield Section(name.rstrip(b"\0").decode("utf-8", "replace"), start, size_bytes)
+        yield FileSection(
+            name.rstrip(b"\0").decode("utf-8", "replace"), start, size_bytes
+        )
 
 
 def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
