@@ -33,7 +33,7 @@ _FATBIN_VERSION = 1
 
 
 class FileSection(NamedTuple):
-    """A section: its name, its start in the file and its size [B]."""
+    """A section of a library: its name, its start in the file and its size [B]."""
 
     name: str
     start: int
