@@ -236,3 +236,12 @@ def test_a_chip_that_is_not_in_the_table_has_no_occupancy() -> None:
     """A newer chip, or a warp that the chip does not run, is unknown."""
     assert target_limits("gfx1300") is None
     assert target_limits("gfx942", 32) is None
+
+
+def test_a_cut_library_is_not_called_free_of_device_code() -> None:
+    """Its sections cannot be told, so that nothing is known of its code."""
+    content = program(bundle({"gfx942": ONE}))[:-100]
+    runner = FakeRunner([finished(255, stderr=b"does not contain device code")])
+
+    with pytest.raises(CaptureFormatError, match="table of sections is missing"):
+        read_cubins(content, runner=runner, tool="cuobjdump")

@@ -24,7 +24,7 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     log_text,
     read_ptxas_log,
 )
-from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped
+from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped, sections
 from pytest_gpuperf.collect.binary.cubin import (
     code_parts,
     is_relocatable,
@@ -559,7 +559,11 @@ def _cubins_of(
 def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
     with mapped(path) as content:
         others = other_code(content)
+        is_cut = content[:6] == b"\x7fELF\x02\x01" and not sections(content)
     message, remedy = "it has no device code", _GIVE
+    if is_cut:
+        message = "its table of sections is missing: it is cut off or stripped"
+        remedy = "build or copy it again"
     if others:
         message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
         remedy = "give the library that was built for NVIDIA's GPUs"
