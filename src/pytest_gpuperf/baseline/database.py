@@ -446,20 +446,15 @@ class _Reader:
         self, slug: str, test_ids: Collection[str] | None
     ) -> dict[int, RecordKey]:
         """Return the measurements by the id of their row."""
-        statement = "SELECT id, node, name FROM test WHERE kind = ?"
-        rows: list[Sequence[Any]] = []
-        if test_ids is None or len(test_ids) > _FEW_TESTS:
-            rows += self._engine.rows(statement, plain(slug))
-        else:
-            for test_id in test_ids:
-                arguments = plain(slug), plain(test_id)
-                rows += self._engine.rows(f"{statement} AND node = ?", *arguments)
-        wanted = None if test_ids is None else frozenset(test_ids)
-        keys = (
-            (number, RecordKey(test_id=original(node), name=original(name)))
-            for number, node, name in rows
-        )
-        return {n: key for n, key in keys if wanted is None or key.test_id in wanted}
+        # Ids of tests may be longer than an index of PostgreSQL can hold.
+        wanted = None if test_ids is None else set(map(plain, test_ids))
+        return {
+            number: RecordKey(test_id=original(node), name=original(name))
+            for number, node, name in self._engine.rows(
+                "SELECT id, node, name FROM test WHERE kind = ?", plain(slug)
+            )
+            if wanted is None or node in wanted
+        }
 
     def _events(self, slug: str, keys: Collection[int]) -> _Events:
         if len(keys) > _FEW_TESTS:
@@ -588,17 +583,18 @@ class _Reader:
             else:
                 # The ages are counted on the index alone.
                 alike = "PARTITION BY v.test, v.metric, v.setting, s.company"
+                # SQLite keeps the order of a CROSS JOIN: it would read the whole table.
                 statement = (
-                    f"SELECT {columns} FROM value v JOIN (SELECT v.session, v.metric, "  # noqa: S608 - numbers
+                    f"SELECT {columns} FROM (SELECT v.session, v.metric, "  # noqa: S608 - numbers
                     "v.test, v.setting, v.revision, "
                     f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
                     f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
-                    "FROM value v JOIN session s ON s.arrival = v.session "
-                    f"WHERE {where} AND v.session >= {start}) n "
-                    "ON n.session = v.session AND n.metric = v.metric "
+                    "FROM value v CROSS JOIN session s WHERE s.arrival = v.session "
+                    f"AND {where} AND v.session >= {start}) n CROSS JOIN value v "
+                    "WHERE n.session = v.session AND n.metric = v.metric "
                     "AND n.test = v.test AND n.setting = v.setting "
                     "AND n.revision = v.revision "
-                    f"WHERE n.age <= {SESSION_LIMIT} OR n.place <= {OLDEST_LIMIT}"
+                    f"AND (n.age <= {SESSION_LIMIT} OR n.place <= {OLDEST_LIMIT})"
                 )
             rows += self._engine.rows(statement)
         return rows
