@@ -38,7 +38,7 @@ _CONNECT_S = 10
 _STATEMENT_MS = 60_000
 # Rows that are sent in one statement.
 _ROWS = 20_000
-# So many rows are copied, which is faster than a statement.
+# This number of rows is copied, which is faster than a statement.
 _LEAST_COPIED = 200
 _UNREACHABLE = (
     "start the server, or check its name, the user and the password (PGPASSWORD, "

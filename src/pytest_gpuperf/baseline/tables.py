@@ -180,7 +180,7 @@ class _Setting(Frozen, frozen=True, kw_only=True, omit_defaults=True):
 
 class _Rest(BulkRecord, frozen=True, kw_only=True, omit_defaults=True):
     """
-    What a value has beside one number and its half-width.
+    What a value has in addition to one number and its half-width.
 
     The names are short because a row for each value of each session has them.
     """

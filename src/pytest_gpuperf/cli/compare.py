@@ -164,7 +164,7 @@ def _refuse_unfit(
     Refuse options that the files have no use for.
 
     Raises:
-        ConfigError: An option is of another kind of files.
+        ConfigError: An option belongs to another kind of files.
     """
     options = {
         "two captures or two binaries": (captures or binaries, ["--fail-on"]),

@@ -96,7 +96,7 @@ def gates(deltas: DeviceDeltas, *, strict: bool = False) -> Gates:
         are_many = len(deltas.idle_pids) > 1
         text = (
             f"process{'es' * are_many} {pids} {'have' if are_many else 'has'} memory on"
-            " the same GPU, and did not use it meanwhile"
+            " the same GPU, and did not use it during the measurement"
         )
         notes.append(Note(code="idle-process", text=text))
     if deltas.sharing is Sharing.UNKNOWN:

@@ -245,7 +245,7 @@ def at_one_speed(
     converted = _at_speed(sessions, loops, usual, slope)
     if converted is None:
         return None
-    (distance,) = _told([median(now) - usual])
+    (distance,) = _core_distances([median(now) - usual])
     of_known = iter(converted)
     return AtOneSpeed(
         current=converted[-1],
@@ -451,7 +451,7 @@ def _slope(
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
 
 
-def _told(distances: Iterable[float]) -> list[float]:
+def _core_distances(distances: Iterable[float]) -> list[float]:
     """Return the core's part of each distance of a loop, nearly all of a large distance."""
     return [
         distance * square / (square + _LOOP_NOISE)
@@ -471,8 +471,8 @@ def _at_speed(
 
     None if no float holds a converted value.
     """
-    told = _told([loop - usual for loop in chain.from_iterable(loops)])
-    factors = iter([math.exp(-slope * distance) for distance in told])
+    distances = _core_distances([loop - usual for loop in chain.from_iterable(loops)])
+    factors = iter([math.exp(-slope * distance) for distance in distances])
     run_values = [tuple(map(mul, s.run_values, factors)) for s in sessions]
     # A value measured alone is compared with the suite's, so both need one speed.
     alone_values = [
@@ -487,6 +487,6 @@ def _alone_at_speed(
     session: SessionValue, usual: float, slope: float
 ) -> tuple[float, ...]:
     loops = map(math.log, map(_LOOP, session.alone_cores))
-    told = _told([loop - usual for loop in loops])
-    factors = [math.exp(-slope * distance) for distance in told]
+    distances = _core_distances([loop - usual for loop in loops])
+    factors = [math.exp(-slope * distance) for distance in distances]
     return tuple(map(mul, session.alone_values, factors))

@@ -109,7 +109,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     # A disk with a budget of operations became 5 times as slow when it was spent.
     disk_shift: float = 0.5
     # Reads of unchanged suites differ by up to 1.5 times from one quiet session to another.
-    # Beside processes that empty the shared cache they take 5 to 10 times as long.
+    # While processes empty the shared cache, they take 5 to 10 times as long.
     cache_slowdown: float = 2.0
     blind_limits: float = 2.0
     blind_fraction: float = 0.5

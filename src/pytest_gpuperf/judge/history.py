@@ -166,8 +166,8 @@ def _moves(
         return (_placed(drift, places, marks),), math.expm1(noise)
     moves = [_move(change, sign) for change in changes]
     ended = list(_without_ends(moves, changes))
-    told = tuple(_placed(move, places, marks) for move in ended)
-    return told, math.expm1(noise) if len(logs) > 2 else None  # noqa: PLR2004 - of two nothing is known
+    placed = tuple(_placed(move, places, marks) for move in ended)
+    return placed, math.expm1(noise) if len(logs) > 2 else None  # noqa: PLR2004 - of two nothing is known
 
 
 def _drift(

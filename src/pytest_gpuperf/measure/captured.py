@@ -490,7 +490,7 @@ def _gap(
     spellings = [spelled(name, launches[0]) for name in dict.fromkeys(missing)]
     collect = [counter for counter in spellings if counter is not None]
     if len(collect) < len(spellings):
-        collect = []  # The chip lacks a counter, so that the others are of no use.
+        collect = []  # The chip lacks a counter, so that the others have no use.
     whole = _whole(launches)
     if whole is not None and any(map(translate.describes_launch, collect)):
         return Unmeasured.of_metric(metric, whole)

@@ -11,7 +11,7 @@ from pytest_gpuperf.model.record import RecordKey
 class MoveKind(str, Enum):
     """What happened to a series."""
 
-    SLOWER = "slower"  # Worse, whatever the metric is.
+    SLOWER = "slower"  # Worse, also for a metric that is no time.
     FASTER = "faster"  # Better.
     DRIFT = "drift"  # Worse in steps that are too small to be seen.
 

@@ -79,7 +79,7 @@ class BoundClass(str, Enum):
     # Waits for a lock, a timer or a network, unlike any reference workload.
     WAIT = "wait"
     DISK = "disk"
-    # Reads beyond a core's own caches. No test is of this class.
+    # Reads beyond a core's own caches. No test has this class.
     CACHE = "cache"
 
 

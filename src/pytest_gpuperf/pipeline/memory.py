@@ -46,7 +46,7 @@ _DEFAULT_PLACE = ".gpuperf"
 _OF_MACHINE = frozenset(
     {"cpu_model", "core_count", "gpu_memory_bytes", "driver_branch"}
 )
-# A run of fewer tests takes the usual spread from so many tests of its machine.
+# A run of fewer tests takes the usual spread from this number of tests of its machine.
 _SPREAD_TESTS = 500
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3

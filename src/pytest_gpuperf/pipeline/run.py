@@ -157,12 +157,12 @@ def decide(
 
 def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
     """Yield verdicts in words, with the command-line argument of a test if the id is none."""
-    beside = suite.config.against is not None
+    compared = suite.config.against is not None
     typed = {t: m.typed for t, m in suite.results.items() if m.typed}
     for verdict in decided:
         argument = typed.get(verdict.key.test_id)
         named = verdict if argument is None else replace(verdict, typed=argument)
-        yield for_pytest(named, compared=beside)
+        yield for_pytest(named, compared=compared)
 
 
 def finish(

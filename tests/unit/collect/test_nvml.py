@@ -514,7 +514,7 @@ def test_a_process_that_does_not_use_the_gpu_is_a_note(
     assert gate.void is None
     assert [note.code for note in gate.notes] == ["idle-process"]
     assert gate.notes[0].text == (
-        "process 200 has memory on the same GPU, and did not use it meanwhile"
+        "process 200 has memory on the same GPU, and did not use it during the measurement"
     )
 
 

@@ -239,7 +239,7 @@ def _metadata(file: ElfFile) -> Mapping[str, Any]:
             if isinstance(metadata, dict):
                 return metadata
     if _OLD_NOTE in owners:
-        message = "it is of version 2, which LLVM wrote until 2020"
+        message = "it has version 2, which LLVM wrote until 2020"
     else:
         message = "it has no note of its kernels"
     raise ValueError(message)

@@ -151,7 +151,7 @@ def _target(word: int, at: int, chip: int) -> int:
     distance = word >> 32
     if distance >= 1 << 31:
         distance -= 1 << 32
-    if chip >= _SPLIT_FROM:  # Its lowest 8 bits, of words, stand beside the opcode.
+    if chip >= _SPLIT_FROM:  # Its lowest 8 bits, of words, stand next to the opcode.
         distance = ((distance >> 2 << 8) | (word >> 16 & 0xFF)) * 4
     return at + _INSTRUCTION_BYTES + distance
 

@@ -314,7 +314,7 @@ def each_cubin(
     """
     Yield the cubins or code objects of a file, without readable names of the kernels.
 
-    Only one at a time is in memory, whatever the size of the file.
+    Only one at a time is in memory, for files of any size.
 
     Args:
         path: The file.
