@@ -334,7 +334,9 @@ def test_work_on_a_second_gpu_is_waited_for(machine: Path, project: Project) -> 
 
     assert len(found) == 2
     for record in found.values():
-        assert times(record) == {"host": pytest.approx(5e-3, rel=0.5)}
+        assert list(times(record)) == ["host"]
+        # a launch takes microseconds; on a loaded machine waiting takes longer
+        assert times(record)["host"] > 4e-3
         assert "outlives-events" in {note["code"] for note in record["notes"]}
 
 
