@@ -12,13 +12,16 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
-# The password of a URL, in front of the host or among the settings.
-_PASSWORD = re.compile(r"(?P<user>://[^/@]*?:)[^@/]*@|(?P<name>\bpassword=)[^&\s]*")
+# The password of a URL, in front of the host or among the settings. A URL taken for a path
+# has lost a slash.
+_PASSWORD = re.compile(
+    r"(?P<user>:/{1,2}[^/@\s]*?:)[^/@\s]*@|(?P<name>\bpassword=)[^&\s]*"
+)
 
 
 def masked(place: str) -> str:
     """
-    Return the URL of a store without its password.
+    Return a text, such as the URL of a store, without the passwords of its URLs.
 
     Example:
         >>> masked("postgresql://me:s3cr3t@db/perf?password=s3cr3t")

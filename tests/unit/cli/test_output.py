@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
+from fakes.project import command
 from pytest_gpuperf import cli
 from pytest_gpuperf.cli.bisection import exit_code_of
 from pytest_gpuperf.cli.compare import EXIT_CODES
@@ -135,3 +137,27 @@ def test_a_search_that_measured_nothing_is_not_undecided(
     trial = Trial(commit_id="c", outcome=TrialOutcome.SKIPPED, code=code, change=change)
 
     assert exit_code_of(SearchResult(ending=Ending.UNDECIDED, trial=trial)) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show",),
+        ("compare", "a.json"),
+        ("report", "-o", "a.html"),
+        ("inventory",),
+        ("explain",),
+        ("doctor",),
+        ("baseline", "list"),
+    ],
+)
+def test_no_error_shows_the_password_of_a_url(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Also of a command that takes files, given a store by mistake."""
+    url = "postgresql://me:s3cr3t@127.0.0.1:1/perf?password=s3cr3t"
+    ended = command(*words, url, folder=tmp_path)
+
+    assert ended.returncode != 0
+    assert "me:***@127.0.0.1" in ended.stderr or "psycopg" in ended.stderr
+    assert "s3cr3t" not in ended.stdout + ended.stderr
