@@ -8,11 +8,14 @@ call had to sort it. Calls on the original content tell the two cases apart.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol
 
+from pytest_gpuperf.collect.base import calls_the_test
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.timing.contents import Content, digest
 from pytest_gpuperf.collect.timing.originals import Original, copied
 from pytest_gpuperf.errors import GpuPerfError
@@ -23,6 +26,8 @@ _MOST_RATIO = 1.5
 # (docs/judging.md section 5). On a busy machine three calls of several threads may all
 # be interrupted.
 _LEAST_TURNS, _MOST_TURNS, _TURNS_S = 3, 20, 0.2
+# Time for single short calls. The arguments are put back before each call.
+_SINGLE_CALLS_NS = 20_000_000
 # Entries compared in a pool of inputs. The same function gets them all.
 _MOST_ENTRIES = 3
 
@@ -233,3 +238,69 @@ def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> SameW
     ratio = original_s / written_s
     reason = f"a call on the original content takes {ratio:.3g} times as long"
     return SameWork(same=False, reason=reason)
+
+
+class SingleCalls:
+    """
+    Call a function after its samples (Probe).
+
+    Args:
+        single_s: Times a call after a preparation [s] (CallSampler.single_s).
+
+        next_call: Returns the function with its arguments.
+
+        usual_s: The median of the samples [s], or 0 if it is unknown for these
+            arguments.
+
+        calls_count: Number of calls that are timed singly, because the clock does not
+            resolve a single call, >= 1.
+
+        now_ns: The clock [ns].
+    """
+
+    def __init__(
+        self,
+        single_s: Callable[[Callable[[], object]], float],
+        next_call: Callable[[], Callable[[], object]],
+        *,
+        usual_s: float,
+        calls_count: int,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.usual_s = usual_s
+        self._single_s = single_s
+        self._next_call = next_call
+        self._calls_count = calls_count
+        self._now_ns = now_ns
+
+    def call(self) -> None:
+        """Call the function, and wait for the device."""
+        self._single_s(_nothing)
+
+    def time_s(self, prepare: Callable[[], object]) -> float:
+        """Return the time of a call [s], or infinity if refused."""
+        if self._calls_count == 1:
+            return self._single_s(prepare)
+        times_ns: list[int] = []
+        end_ns = self._now_ns() + _SINGLE_CALLS_NS
+        while len(times_ns) < self._calls_count and self._now_ns() < end_ns:
+            prepare()
+            times_ns.append(_timed_alone(self._next_call(), self._now_ns))
+        # The quarters cut off hold interrupted calls, and steps of a coarse clock.
+        quarter = len(times_ns) // 4
+        middle_ns = sorted(times_ns)[quarter : len(times_ns) - quarter]
+        return max(1.0, statistics.fmean(middle_ns)) / NS_PER_S
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+@calls_the_test
+def _timed_alone(call: Callable[[], object], now_ns: Callable[[], int]) -> int:
+    """Return the time of a single call, corrected for the clock's own time [ns]."""
+    __tracebackhide__ = True
+    first_ns = now_ns()
+    start_ns = now_ns()
+    call()
+    return now_ns() - start_ns - (start_ns - first_ns)

@@ -30,9 +30,14 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_function,
     refuse_result,
 )
-from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.doubts import Doubts
 from pytest_gpuperf.collect.timing.originals import Originals
+from pytest_gpuperf.collect.timing.presence import (
+    SEVERAL_THREADS,
+    ThreadPresence,
+    notes_of_waits,
+    waited,
+)
 from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
     CountedSamples,
@@ -45,6 +50,7 @@ from pytest_gpuperf.collect.timing.readings import (
 from pytest_gpuperf.collect.timing.same_work import (
     Argument,
     SameWork,
+    SingleCalls,
     compare_work,
 )
 from pytest_gpuperf.errors import MeasureError
@@ -75,8 +81,6 @@ _BATCH_TRIES = 3
 _BATCH_MARGIN = 1.1
 # Fraction of the shortest good sample. A batch may come out a little short of it.
 _SHORT = 0.5
-# Processor time of the process over that of the calling thread.
-_THREADS_RATIO = 1.2
 # New threads of OpenBLAS spin for 2^26 cycles, 30 ms.
 _THREADS_REST_NS = 50_000_000
 # A single clock tick hardly distorts this much processor time.
@@ -84,8 +88,6 @@ _THREADS_LOOK_NS = 10_000_000
 # Changed arguments of longer calls are not put back, because the calls on them would
 # take longer than the samples (docs/judging.md section 5).
 _MOST_COMPARED_S = 1.0
-# Time for single short calls. The arguments are put back before each call.
-_SINGLE_CALLS_NS = 20_000_000
 # Of a shorter time by events, the host's launch may be a large part (8 to 27 us on an
 # H200). A smaller share than this is within what sessions differ by.
 _HOLDS_LAUNCH_S, _HOLDS_LAUNCH_SHARE = 1e-4, 0.1
@@ -95,8 +97,6 @@ _US_PER_S = 1e6
 _PAUSE_NS = 20_000_000
 # A clock that moved by more than this during a sample is not that of the sample.
 _CLOCK_MOVED = 0.05
-# A call that waits does so nearly each time.
-_WAITS_OF_A_SAMPLE = 0.5
 
 
 class Instruments(Frozen, frozen=True, kw_only=True):
@@ -224,8 +224,8 @@ class CallSampler:
         self._warmup_count = 0
         self._trials_left = 0
         self._output: object = None
-        # Presence of the thread during the warm-up.
-        self._presence: _Presence | None = None
+        # ThreadPresence of the thread during the warm-up.
+        self._presence: ThreadPresence | None = None
         self._tells_interruptions = True
         # A sample that gave the processor up has waited.
         self._tells_waits = True
@@ -258,7 +258,7 @@ class CallSampler:
         instruments = self._instruments
         if self._doubts is not None:
             self._doubts.before_first()
-        before = _Presence(instruments.clock)
+        before = ThreadPresence(instruments.clock)
         used_before = self._choose_device()
         batch = self._warm_call()
         elapsed_ns = batch.elapsed_ns
@@ -275,7 +275,7 @@ class CallSampler:
         self._contract.very_first_output(self._output, on_device=self.on_device)
         fixed_count = self._request.iterations
         may_count = fixed_count is not None and not (batch.loaded or self.on_device)
-        self._presence = _Presence(instruments.clock)
+        self._presence = ThreadPresence(instruments.clock)
         if not self.is_slow:
             self._warm_up_further()
             return
@@ -312,7 +312,7 @@ class CallSampler:
         self.discarded_count = 0
         if self.is_cold:
             self.is_cold, self._trials_left = False, 0
-            self._presence = _Presence(self._instruments.clock)
+            self._presence = ThreadPresence(self._instruments.clock)
             self._tells_interruptions = True
             self._warm_up_further()
 
@@ -349,7 +349,7 @@ class CallSampler:
                 fine=instruments.cpu_clock_is_fine,
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
-        has_threads = _SEVERAL_THREADS in self._waiting_notes
+        has_threads = SEVERAL_THREADS in self._waiting_notes
         self._contention = CoreContention(instruments.clock) if has_threads else None
         self._core_loop = instruments.core_loop if self._tells_interruptions else None
         self._waits_count = instruments.clock.waits_count()
@@ -363,7 +363,7 @@ class CallSampler:
     def waited(self) -> bool:
         """True if samples may have given the processor up by themselves."""
         clock, count = self._instruments.clock, len(self.readings)
-        return _waited(clock, self._waits_count, count)
+        return waited(clock, self._waits_count, count)
 
     @property
     def barred(self) -> dict[str, Void]:
@@ -494,6 +494,11 @@ class CallSampler:
         loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
         mostly_waits = 2 * len([r for r in counted if r.waited]) >= len(counted)
         has_loops = not (traced or mostly_waits) and len(loops_s) == len(counted)
+        waiting_notes = self._waiting_notes
+        if mostly_waits and not (waiting_notes or self.on_device):
+            calls_count = len(counted) * self._batch_count
+            clock = self._instruments.clock
+            waiting_notes = notes_of_waits(clock, self._blocks_count, calls_count)
         return Timing(
             samples=samples,
             source=best,
@@ -516,23 +521,12 @@ class CallSampler:
                 *chosen.notes,
                 *notes,
                 *self._sample_notes(samples, best),
-                *(
-                    self._waiting_notes
-                    or self._waited_notes(len(counted), mostly_waits)
-                ),
+                *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
                 *traced,
             ),
             void=void,
         )
-
-    def _waited_notes(self, count: int, mostly_waits: bool) -> tuple[Note, ...]:  # noqa: FBT001 - of one caller
-        """Return notes on samples that waited, although the calls of the warm-up did not."""
-        if not mostly_waits or self.on_device:
-            return ()
-        calls_count = count * self._batch_count
-        disk = uses_disk(self._instruments.clock, self._blocks_count, calls_count)
-        return (_WAITED, USES_DISK) if disk else (_WAITED,)
 
     def single_s(
         self,
@@ -622,9 +616,9 @@ class CallSampler:
         *,
         usual_s: float,
         calls_count: int,
-    ) -> _SingleCalls:
+    ) -> SingleCalls:
         next_call = calls(request)
-        return _SingleCalls(
+        return SingleCalls(
             partial(self.single_s, next_call, chosen),
             next_call,
             usual_s=usual_s,
@@ -860,166 +854,10 @@ class CallSampler:
             yield Note(code=HOLDS_LAUNCH, text=text)
 
 
-class _SingleCalls:
-    """
-    Call a function after its samples (same_work.Probe).
-
-    Args:
-        single_s: Times a call after a preparation [s] (CallSampler.single_s).
-
-        next_call: Returns the function with its arguments.
-
-        usual_s: The median of the samples [s], or 0 if it is unknown for these
-            arguments.
-
-        calls_count: Number of calls that are timed singly, because the clock does not
-            resolve a single call, >= 1.
-
-        now_ns: The clock [ns].
-    """
-
-    def __init__(
-        self,
-        single_s: Callable[[Callable[[], object]], float],
-        next_call: Callable[[], Callable[[], object]],
-        *,
-        usual_s: float,
-        calls_count: int,
-        now_ns: Callable[[], int],
-    ) -> None:
-        self.usual_s = usual_s
-        self._single_s = single_s
-        self._next_call = next_call
-        self._calls_count = calls_count
-        self._now_ns = now_ns
-
-    def call(self) -> None:
-        """Call the function, and wait for the device."""
-        self._single_s(_nothing)
-
-    def time_s(self, prepare: Callable[[], object]) -> float:
-        """Return the time of a call [s], or infinity if refused."""
-        if self._calls_count == 1:
-            return self._single_s(prepare)
-        times_ns: list[int] = []
-        end_ns = self._now_ns() + _SINGLE_CALLS_NS
-        while len(times_ns) < self._calls_count and self._now_ns() < end_ns:
-            prepare()
-            times_ns.append(_timed_alone(self._next_call(), self._now_ns))
-        # The quarters cut off hold interrupted calls, and steps of a coarse clock.
-        quarter = len(times_ns) // 4
-        middle_ns = sorted(times_ns)[quarter : len(times_ns) - quarter]
-        return max(1.0, statistics.fmean(middle_ns)) / NS_PER_S
-
-
-def _nothing() -> None:
-    """Prepare nothing."""
-
-
-@calls_the_test
-def _timed_alone(call: Callable[[], object], now_ns: Callable[[], int]) -> int:
-    """Return the time of a single call, corrected for the clock's own time [ns]."""
-    __tracebackhide__ = True
-    first_ns = now_ns()
-    start_ns = now_ns()
-    call()
-    return now_ns() - start_ns - (start_ns - first_ns)
-
-
-class _Presence:
-    """
-    Observes if a thread runs or waits during calls.
-
-    It is created after the first call, unless that call is a sample: its imports and
-    compilations show nothing about later calls.
-
-    Attributes:
-        begun_ns: Start of the observation [ns].
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self.begun_ns = clock.now_ns()
-        self._clock = clock
-        self._ran_through = False
-        self._samples_count = 0
-        self._waits_count = clock.waits_count()
-        self._blocks_count = clock.blocks_count()
-        self.look_anew()
-
-    def look_anew(self) -> None:
-        """Ignore the work of other threads until now."""
-        self._thread_ns = self._clock.thread_cpu_ns()
-        self._process_ns = self._clock.process_cpu_ns()
-
-    def several_threads(self) -> bool:
-        """Return True if other threads of the process have worked since the last look."""
-        process_ns = self._clock.process_cpu_ns() - self._process_ns
-        thread_ns = self._clock.thread_cpu_ns() - self._thread_ns
-        return process_ns > _THREADS_RATIO * thread_ns
-
-    def saw(self, *, ran_through: bool) -> None:
-        """
-        Count a sample.
-
-        Args:
-            ran_through: Whether the thread ran all the time.
-        """
-        self._samples_count += 1
-        self._ran_through |= ran_through
-
-    def notes(self, *, several_threads: bool, fine: bool) -> tuple[Note, ...]:
-        """
-        Return the reasons why interruptions cannot be detected, or () if possible.
-
-        Args:
-            several_threads: Whether other threads of the process work during a call.
-
-            fine: Whether the clock of processor time resolves a single sample.
-        """
-        if several_threads:
-            return (_SEVERAL_THREADS,)
-        if not fine:
-            return (_COARSE_CLOCK,)
-        if self._ran_through:
-            return ()
-        waited = _waited(self._clock, self._waits_count, self._samples_count)
-        if not waited:
-            return ()
-        disk = uses_disk(self._clock, self._blocks_count, self._samples_count)
-        return (_WAITS, USES_DISK) if disk else (_WAITS,)
-
-
-def _waited(clock: Clock, before: int | None, count: int) -> bool:
-    """Return True if at least half of the calls may have waited, or waits are not counted."""
-    now = clock.waits_count()
-    if now is None or before is None:
-        return True
-    return now - before >= _WAITS_OF_A_SAMPLE * count
-
-
 _SHORT_CALL = Note(
     code="short-call",
     text="a call is too short to be timed alone; setup, a cold cache, fixed iterations or an"
     " asynchronous result rule out timing several calls as one sample",
-)
-_SEVERAL_THREADS = Note(
-    code="several-threads",
-    text="other threads of the process work during a call: interrupted samples cannot be"
-    " identified, and all of them count",
-)
-_COARSE_CLOCK = Note(
-    code="coarse-cpu-clock",
-    text="the machine's clock of processor time is too coarse: neither interrupted samples"
-    " nor the speed of the core can be determined, and all samples count",
-)
-_WAITS = Note(
-    code="waits",
-    text="no warm-up call ran without waiting (for I/O, a lock or a timer), so all"
-    " samples count",
-)
-_WAITED = Note(
-    code="waits",
-    text="most samples waited (for I/O, a lock or a timer), the calls of the warm-up did not",
 )
 
 
