@@ -266,11 +266,16 @@ class CaptureFormatError(CollectError):
 
     Attributes:
         path: The file.
+
+        is_whole: True if the file can be read and has no kernel that was requested.
     """
 
-    def __init__(self, message: str, *, remedy: str, path: str) -> None:
+    def __init__(
+        self, message: str, *, remedy: str, path: str, is_whole: bool = False
+    ) -> None:
         super().__init__(f"{path}: {message}", remedy=remedy)
         self.path = path
+        self.is_whole = is_whole
 
 
 class RevisionError(CollectError):

@@ -103,6 +103,9 @@ def inventory(arguments: argparse.Namespace) -> int:
         message = f"{option} needs a baseline"
         raise ConfigError(message, remedy="name a file with --baseline, or drop it")
     fail_on = _fail_on(arguments)
+    if arguments.update and arguments.target is not None:
+        message = "--update writes all chips, and --target chooses one"
+        raise ConfigError(message, remedy="drop one of them")
     is_first = arguments.update and not exists(baseline)
     old = (
         ()
@@ -136,9 +139,6 @@ def inventory(arguments: argparse.Namespace) -> int:
     changes = code_changes(old, build.kernels)
     remarks = [*build.unread]
     if arguments.update:
-        if arguments.target is not None:
-            message = "--update writes all chips, and --target chooses one"
-            raise ConfigError(message, remedy="drop one of them")
         _write(baseline, build)
         remarks.append(f"{baseline} is updated")
         fail_on = FailOn.NEVER

@@ -32,8 +32,9 @@ def code_changes(
     """
     Compare the kernels of two builds.
 
-    Kernels are paired by name, target and number, then by code and target, then by name
-    without tile sizes and digests, if only one kernel of each build has such a name.
+    Kernels are paired by name, target and code, then by name, target and number, then by
+    code and target, then by name without tile sizes and digests, if only one kernel of
+    each build has such a name.
 
     Args:
         was: The kernels of the first build.
@@ -43,10 +44,10 @@ def code_changes(
     Returns:
         A change for each kernel, in order of name and target.
     """
-    old = {kernel.key: kernel for kernel in was}
-    new = {kernel.key: kernel for kernel in now}
-    pairs = [(old.pop(key), new.pop(key)) for key in [*old] if key in new]
-    left, right = [*old.values()], [*new.values()]
+    left, right = [*was], [*now]
+    # Numbers follow the order of the code, so that another kernel of the name shifts them.
+    pairs = _paired(left, right, lambda k: (k.kernel, k.target, k.digest))
+    pairs += _paired(left, right, lambda k: k.key)
     pairs += _paired(left, right, lambda k: (k.digest, k.target))
     pairs += _paired(left, right, lambda k: (family(k.kernel), k.target), alone=True)
     changes = [

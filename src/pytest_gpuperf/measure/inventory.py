@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -88,20 +89,30 @@ class Build:
         self._code: list[tuple[Cubin, list[ListedKernel]]] = []
         demangle = native_demangler()
         every: list[ListedKernel] = []
+        lacking: list[CaptureFormatError] = []
         for path in _files(paths):
             unread: list[str] = []
             cubins = each_cubin(path, runner=runner, target=target, unread=unread)
-            for cubin in cubins:
-                listed = listed_kernels(cubin, demangle=demangle)
-                if block is not None:
-                    listed = [
-                        replace(kernel, occupancy=_occupancy(cubin, index, block))
-                        for index, kernel in enumerate(listed)
-                    ]
-                every += listed
-                if keeps_code:
-                    self._code.append((cubin, listed))
+            try:
+                for cubin in cubins:
+                    listed = listed_kernels(cubin, demangle=demangle)
+                    if block is not None:
+                        listed = [
+                            replace(kernel, occupancy=_occupancy(cubin, index, block))
+                            for index, kernel in enumerate(listed)
+                        ]
+                    every += listed
+                    if keeps_code:
+                        self._code.append((cubin, listed))
+            except CaptureFormatError as error:
+                if not error.is_whole:
+                    raise
+                lacking.append(error)
             self.unread += (f"{path.name}: {sentence}" for sentence in unread)
+        if lacking and not every:
+            raise lacking[0]
+        # Of a chosen chip, the files for other chips are no news.
+        self.unread += () if target else (error.message for error in lacking)
         self.kernels: Sequence[ListedKernel] = numbered(every)
 
     def with_instructions(
@@ -161,18 +172,24 @@ def _files(paths: Sequence[str]) -> Iterator[Path]:
     """
     Yield the files of some paths, of a folder those with device code.
 
+    A file is yielded once, however many links lead to it.
+
     Raises:
         CaptureFormatError: A folder has no file with device code.
     """
+    seen: set[str] = set()
     for name in paths:
         path = Path(name)
-        if not path.is_dir():
-            yield path
-            continue
-        every = sorted(file for file in path.rglob("*") if file.is_file())
-        files = [file for file in every if holds_device_code(file)]
-        if not files:
-            message = "no file in this folder has device code"
-            remedy = "name the folder with cubins, code objects or libraries"
-            raise CaptureFormatError(message, remedy=remedy, path=name)
-        yield from files
+        files = [path]
+        if path.is_dir():
+            every = sorted(file for file in path.rglob("*") if file.is_file())
+            files = [file for file in every if holds_device_code(file)]
+            if not files:
+                message = "no file in this folder has device code"
+                remedy = "name the folder with cubins, code objects or libraries"
+                raise CaptureFormatError(message, remedy=remedy, path=name)
+        for file in files:
+            real = os.path.realpath(file)
+            if real not in seen:
+                seen.add(real)
+                yield file

@@ -655,6 +655,12 @@ def _gap_in_code(
             reason=f"not all code of {name} is known: {mix.doubt}",
             remedy="limit the other kernels by their names",
         )
+    elif metric.startswith(_PREFIX):
+        return Gap(
+            code=GapCode.UNSUPPORTED,
+            reason=f"instructions of {kernel.target} are not read",
+            remedy="limit registers, spills or stack_bytes",
+        )
     else:
         # Of known code, only the number of spills can be unknown.
         return Gap(

@@ -13,7 +13,9 @@ from pytest_gpuperf.model.frozen import Frozen
 
 INVENTORY_SCHEMA = "pytest-gpuperf/inventory/1"
 _HEAD = json.dumps({"schema": INVENTORY_SCHEMA})
-_REMEDY = "write it again with gpuperf inventory LIB --baseline FILE --update"
+_REMEDY = (
+    "delete it, and write it again with gpuperf inventory LIB --baseline FILE --update"
+)
 _MOST_BAD_LINES = 5  # Lines that an error names.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -258,3 +259,100 @@ def test_an_option_without_a_baseline_is_refused(
     """Both need one."""
     for option in ("--update", "--fail-on=any"):
         assert "needs a baseline" in run("inventory", builds[0], option, code=2)
+
+
+def test_links_to_a_library_are_one_library(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """Libraries come with links for their versions, in a folder or named twice."""
+    alone = run("inventory", builds[0], "--format=json")
+    (builds[0].parent / "lib.so.1").symlink_to("lib.so")
+
+    for named in ([builds[0].parent], [builds[0], builds[0].parent]):
+        kernels = json.loads(run("inventory", *named, "--format=json"))["kernels"]
+        assert kernels == json.loads(alone)["kernels"]
+
+
+def test_a_called_function_belongs_to_the_code(run: Commands) -> None:
+    """`direct` is the same in both files, and calls a function that is not."""
+    tools()
+    files = [GOLD / f"referring{name}_sm_80.cubin" for name in ("", "_changed")]
+    text = run("compare", *files, "--fail-on=any", code=1)
+
+    assert "same" not in text.splitlines()[-1]
+
+
+def test_a_chip_is_chosen_among_files_for_several(
+    tmp_path: Path, run: Commands
+) -> None:
+    """Each file of a folder may be for one chip; only a chip of none is a mistake."""
+    tools()
+    for name in ("axpy_1_sm_90a.cubin", "matmul_64_gfx942.hsaco", "only_ptx.fatbin"):
+        (tmp_path / name).write_bytes((GOLD / name).read_bytes())
+    every = run("inventory", tmp_path, "--format=json")
+    chosen = run("inventory", tmp_path, "--target=gfx942", "--format=json")
+
+    assert "only_ptx.fatbin" in json.loads(every)["remarks"][0]
+    assert {k["target"] for k in json.loads(every)["kernels"]} == {"sm_90a", "gfx942"}
+    assert {k["target"] for k in json.loads(chosen)["kernels"]} == {"gfx942"}
+    assert json.loads(chosen)["remarks"] == []
+    assert "has no kernel" in run("inventory", tmp_path, "--target=gfx90a", code=4)
+
+
+def test_a_damaged_file_of_a_folder_is_refused(tmp_path: Path, run: Commands) -> None:
+    """Its kernels would be gone without a word."""
+    whole = (GOLD / "matmul_64_gfx942.hsaco").read_bytes()
+    (tmp_path / "a.hsaco").write_bytes(whole)
+    (tmp_path / "b.hsaco").write_bytes(whole[: len(whole) // 2])
+
+    assert "b.hsaco" in run("inventory", tmp_path, code=4)
+
+
+def test_a_conflict_is_mended_as_the_error_says(
+    builds: tuple[Path, Path], tmp_path: Path, run: Commands
+) -> None:
+    """Deleting the file and writing it again is one of the two ways."""
+    baseline = tmp_path / "kernels.jsonl"
+    update = ("inventory", builds[0], "--baseline", baseline, "--update")
+    run(*update)
+    head, *lines = baseline.read_text("utf-8").splitlines()
+    baseline.write_text("\n".join([head, "<<<<<<< HEAD", *lines]), "utf-8")
+
+    assert "delete it, and write it again" in run(*update, code=4)
+    baseline.unlink()
+    run(*update)
+    run("inventory", builds[0], "--baseline", baseline)
+
+
+def test_a_first_baseline_has_all_chips(
+    builds: tuple[Path, Path], tmp_path: Path, run: Commands
+) -> None:
+    """A baseline of one chip could never be updated."""
+    baseline = tmp_path / "kernels.jsonl"
+    arguments = ("--baseline", baseline, "--update", "--target=gfx942")
+
+    assert "--update writes all chips" in run(
+        "inventory", builds[0], *arguments, code=2
+    )
+    assert not baseline.exists()
+
+
+def test_scalar_spills_are_shown(run: Commands) -> None:
+    """30 of them are in the notes of the file."""
+    text = run("show", GOLD / "matmul_128_gfx1100.hsaco")
+
+    assert "scalar spills" in text
+    assert " 30" in text
+
+
+@pytest.mark.parametrize(
+    "name", [b"bad\xff.cubin", "größe.cubin".encode(), b"a\nb.cubin"]
+)
+def test_any_file_name_is_read(name: bytes, tmp_path: Path, run: Commands) -> None:
+    """A name of bytes that are no text, too."""
+    tools()
+    file = tmp_path / os.fsdecode(name)
+    file.write_bytes((GOLD / "axpy_1_sm_90a.cubin").read_bytes())
+
+    assert "axpy" in run("show", file)
+    assert len(json.loads(run("inventory", tmp_path, "--format=json"))["kernels"]) == 1

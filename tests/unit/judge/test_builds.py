@@ -208,3 +208,17 @@ def test_a_merge_that_went_wrong_is_named_line_by_line() -> None:
         assert part in message
     with pytest.raises(RecordError, match="no inventory"):
         read_inventory(b'{"schema": "pytest-gpuperf/run/3"}\n', "b.json")
+
+
+def test_another_kernel_of_the_name_changes_no_pair() -> None:
+    """Kernels of an equal name are numbered by their code, and paired by it first."""
+    leaner = kernel(digest="a", registers=26, code_bytes=2000)
+    larger = kernel(digest="b", registers=30, code_bytes=4000)
+    both = [leaner, kernel(digest="b", registers=30, code_bytes=4000, number=2)]
+
+    for was, now, fate in (
+        (both, [larger], Fate.GONE),
+        ([larger], both, Fate.NEW),
+    ):
+        fates = [change.fate for change in code_changes(was, now)]
+        assert sorted(fates) == sorted([Fate.SAME, fate])

@@ -46,14 +46,21 @@ def listed_kernels(
         raise CaptureFormatError(
             f"is damaged ({error})", remedy="compile or copy it again", path="the code"
         ) from error
+    names = {kernel.name for kernel in cubin.kernels}
+    # Which kernel calls them is not read, so each of them belongs to all kernels.
+    called = sorted(code for name, code in functions.items() if name not in names)
+    shared = hashlib.sha256(b"".join(called)).digest() if called else b""
     return [
-        _listed(kernel, functions.get(kernel.name, b""), demangle)
+        _listed(kernel, functions.get(kernel.name, b""), shared, demangle)
         for kernel in cubin.kernels
     ]
 
 
 def _listed(
-    kernel: KernelResources, code: bytes, demangle: Callable[[str], str | None]
+    kernel: KernelResources,
+    code: bytes,
+    shared: bytes,
+    demangle: Callable[[str], str | None],
 ) -> ListedKernel:
     spills_bytes = kernel.spills_bytes
     if spills_bytes is None and kernel.stack_bytes == 0:
@@ -64,7 +71,8 @@ def _listed(
         # Without a symbol of its code, a kernel is like no other.
         None if code else kernel.name,
     )
-    digest = hashlib.sha256(repr(shape).encode() + code).hexdigest()[:_DIGITS]
+    content = repr(shape).encode() + code + shared
+    digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
     mangled = _STATIC.sub("", kernel.name)
     return ListedKernel(
         kernel=_UNIT.sub(_ANONYMOUS, demangle(mangled) or mangled),

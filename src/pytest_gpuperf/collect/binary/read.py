@@ -468,6 +468,7 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
             "is not linked: registers and stack are final after the device link only",
             remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
             path=image.label,
+            is_whole=True,
         )
 
 
@@ -511,7 +512,9 @@ def _nvidia_cubins(
             has_kernels = has_kernels or bool(kernels)
             yield Cubin(content=content, kernels=kernels)
     if not has_kernels:
-        raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
+        raise CaptureFormatError(
+            "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
+        )
 
 
 def _cubins_of(
@@ -545,13 +548,14 @@ def _cubins_of(
             "has no kernel compiled for a chip",
             remedy="compile for a chip too: nvcc -gencode arch=compute_90,code=sm_90",
             path=image.label,
+            is_whole=True,
         )
     chosen = {file: of for file, of in cubins.items() if target in {None, of}}
     if not chosen:
         held = ", ".join(dict.fromkeys(cubins.values()))
         message = f"has no kernel for {target}, only for {held}"
         raise CaptureFormatError(
-            message, remedy=f"take one of {held}", path=image.label
+            message, remedy=f"take one of {held}", path=image.label, is_whole=True
         )
     return chosen, unread
 
@@ -652,9 +656,13 @@ def _code_objects_of(
     if held and not is_found:
         message = f"has no kernel for {target}, only for {', '.join(held)}"
         remedy = f"take one of {', '.join(held)}"
-        raise CaptureFormatError(message, remedy=remedy, path=image.label)
+        raise CaptureFormatError(
+            message, remedy=remedy, path=image.label, is_whole=True
+        )
     if not has_kernels:
-        raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
+        raise CaptureFormatError(
+            "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
+        )
 
 
 def _launched(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:

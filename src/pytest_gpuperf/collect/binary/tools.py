@@ -162,7 +162,13 @@ def extract_cubins(
     """
     into.mkdir()
     chosen = () if target is None else ("-arch", target)
-    argv = [tool, *chosen, "-xelf", "all", str(image.resolve())]
+    path = image.resolve()
+    if not (path.name.isascii() and path.name.isprintable()):
+        # The names of the written files contain this name, and are read from the output.
+        link = into / "image"
+        link.symlink_to(path)
+        path = link
+    argv = [tool, *chosen, "-xelf", "all", str(path)]
     finished = runner.run(argv, timeout_s=_TIMEOUT_S, cwd=str(into))
     text = finished.stdout.decode("utf-8", "replace")
     written = {into / Path(name).name: of for name, of in _EXTRACTED.findall(text)}
