@@ -328,13 +328,21 @@ def test_a_wrong_value_is_a_usage_error(
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("postgresql://me:secret@host/db", "postgresql://***@host/db"),
+        ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("postgresql://me:a/b c@d@host/db", "postgresql://me:***@host/db"),
+        (
+            "postgresql://host/db?user=me&password=x&a=b",
+            "postgresql://host/db?user=me&password=***&a=b",
+        ),
+        ("--index=https://token@host/simple", "--index=https://***@host/simple"),
+        ("--index=https://me:a@host/simple", "--index=https://me:***@host/simple"),
         ("sqlite:///a.db", "sqlite:///a.db"),
         ("a@b", "a@b"),
     ],
 )
 def test_credentials_are_masked(text: str, shown: str) -> None:
-    """User and password of a URL never reach a report."""
+    """No password of a URL reaches a report; a role stays, so that commands can be typed."""
     assert options.masked(text) == shown
 
 

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 from pytest_gpuperf.baseline.engine import columns_of
-from pytest_gpuperf.baseline.protocol import masked
 from pytest_gpuperf.baseline.tables import CREATOR, SCHEMA, TABLES, definitions
 from pytest_gpuperf.errors import BaselineError, ConfigError
+from pytest_gpuperf.model.url import masked
 
 # The tables have a schema of their own, unless the URL names another.
 _SCHEMA = "gpuperf"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -11,28 +10,6 @@ from pytest_gpuperf.baseline.text import Damage
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
-
-# The password of a URL, in front of the host or among the settings. A URL taken for a path
-# has lost a slash.
-_PASSWORD = re.compile(
-    r"(?P<user>:/{1,2}[^/@\s]*?:)[^/@\s]*@|(?P<name>\bpassword=)[^&\s]*"
-)
-
-
-def masked(place: str) -> str:
-    """
-    Return a text, such as the URL of a store, without the passwords of its URLs.
-
-    Example:
-        >>> masked("postgresql://me:s3cr3t@db/perf?password=s3cr3t")
-        'postgresql://me:***@db/perf?password=***'
-    """
-    return _PASSWORD.sub(
-        lambda found: (
-            f"{found['user'] or found['name']}***{'@' if found['user'] else ''}"
-        ),
-        place,
-    )
 
 
 class Repair(Frozen, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from pytest_gpuperf.baseline.history import (
     arrived,
     slugs_holding,
 )
-from pytest_gpuperf.baseline.protocol import Repair, Store, masked
+from pytest_gpuperf.baseline.protocol import Repair, Store
 from pytest_gpuperf.baseline.text import (
     Damage,
     KeyedBy,
@@ -53,6 +53,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.environment import slug as slugged
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
+from pytest_gpuperf.model.url import masked
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.database import DatabaseStore

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Append
-from pytest_gpuperf.baseline.protocol import masked
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import GOOD, print_table
 from pytest_gpuperf.cli.stored_tests import opened_by
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import document
 

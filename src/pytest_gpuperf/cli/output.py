@@ -87,7 +87,7 @@ def say(lines: Iterable[str]) -> None:
     # A URL may stand where a file belongs, and a shortened path has one slash of it.
     text = "".join(f"{escape(line)}\n" for line in lines)
     if "@" in text:
-        from pytest_gpuperf.baseline.protocol import masked
+        from pytest_gpuperf.model.url import masked
 
         text = masked(text)
     # If standard error is closed, only the exit code reports the error.

@@ -7,12 +7,13 @@ from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.protocol import Store, masked
+from pytest_gpuperf.baseline.protocol import Store
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import refuse_foreign
 from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.checkout import is_of
+from pytest_gpuperf.model.url import masked
 
 if TYPE_CHECKING:
     import argparse

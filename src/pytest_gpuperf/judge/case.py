@@ -20,11 +20,13 @@ from pytest_gpuperf.model.environment import (
     differences,
     differences_from_stored,
     facts_of,
+    same_company,
     same_count,
 )
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Combine, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
+    COMPARED_SESSIONS,
     BoundClass,
     Kind,
     Record,
@@ -189,6 +191,8 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         stored: Comparable stored sessions from the same source, oldest first.
 
+        oldest: Comparable sessions before these. Only a drift is seen against them.
+
         differences: Hard facts on which all stored sessions differ, as name to (then, now).
 
         other_sources: Sources of the stored sessions if the current source is not among
@@ -233,6 +237,7 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     current: SessionValue | None
     choice: str | None = None
     stored: tuple[StoredValue, ...] = ()
+    oldest: tuple[StoredValue, ...] = ()
     differences: Facts = NO_FACTS
     other_sources: tuple[str, ...] = ()
     other_machines: tuple[str, ...] = ()
@@ -420,6 +425,7 @@ def case_of(
     if len(usable) > 1:
         about = next((r for r in usable if estimate in r.estimates), about)
     comparable, differing, sources = _comparable(estimate, about, having, across)
+    oldest, compared = _by_age(comparable)
     of_name = metric_of(metric)
     if estimate is not None:
         better = Better(estimate.better) if estimate.better else Better.NEITHER
@@ -431,7 +437,8 @@ def case_of(
         estimate=estimate,
         current=SessionValue.of([e for e, _ in now]) if now else None,
         choice=choice,
-        stored=comparable,
+        stored=compared,
+        oldest=oldest,
         differences=differing,
         other_sources=sources,
         other_machines=other_machines,
@@ -439,7 +446,7 @@ def case_of(
         void=None if usable else first.void,
         bound_class=first.bound_class,
         kind=first.kind,
-        moved=_moved(first, comparable, sessions),
+        moved=_moved(first, compared, sessions),
         default_limit=default_limit,
         notes=_notes(usable),
         facts=(
@@ -449,7 +456,7 @@ def case_of(
         gpu_uuid="" if about.device is None else about.device.uuid,
         host=first.host,
         session=session,
-        launches=_launches(estimate, about, comparable, sessions),
+        launches=_launches(estimate, about, compared, sessions),
     )
 
 
@@ -844,6 +851,23 @@ def _stored(pairs: Sequence[_Pair]) -> tuple[StoredValue, ...]:
             for record, value in pairs
         ]
     )
+
+
+def _by_age(
+    values: tuple[StoredValue, ...],
+) -> tuple[tuple[StoredValue, ...], tuple[StoredValue, ...]]:
+    """Return the sessions too old to be compared, and those that are compared."""
+    if len(values) <= COMPARED_SESSIONS:
+        return (), values
+    newest: list[StoredValue] = []
+    oldest: list[StoredValue] = []
+    for value in reversed(values):
+        alike_count = sum(
+            other.choice == value.choice and same_company(other.session, value.session)
+            for other in newest
+        )
+        (newest if alike_count < COMPARED_SESSIONS else oldest).append(value)
+    return tuple(reversed(oldest)), tuple(reversed(newest))
 
 
 def _moved(

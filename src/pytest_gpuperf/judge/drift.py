@@ -56,13 +56,14 @@ def with_drifts(
 
 
 def _is_long(case: Case) -> bool:
-    return len(case.stored) + 1 >= LEAST_SESSIONS
+    return len(case.oldest) + len(case.stored) + 1 >= LEAST_SESSIONS
 
 
 def _drift(
     case: Case, references: Sequence[Reference], policy: Policy, level: float
 ) -> Drift | None:
-    whole = comparison_of(case, policy, most=None)
+    case = replace(case, stored=(*case.oldest, *case.stored))
+    whole = comparison_of(case, policy)
     if whole is None or is_exact(whole):  # Equality finds the first step.
         return None
     by_session = {stored.session.id: stored for stored in case.stored}
@@ -77,6 +78,10 @@ def _drift(
     if len(logs) < LEAST_SESSIONS or not case.sign * end_change(logs) > least:
         return None
     moves = _moves(whole, reference_comparisons(references, [whole]))
+    if moves and not moves.keys() >= {*whole.session_ids, _NOW}:
+        # A session without references does not show whether the machine moved, for
+        # example an early session of a test whose changes were accepted.
+        return None
     converted = (*whole.stored, whole.current)
     at_one_speed = mean_logs([session.run_values for session in converted])
     machine = [

@@ -28,7 +28,6 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import KERNEL_SET, METRICS, Better, Family
 from pytest_gpuperf.model.record import (
-    COMPARED_SESSIONS,
     BoundClass,
     Kind,
     SessionValue,
@@ -165,7 +164,9 @@ def rule(
             stored sessions, or None if unknown.
     """
     limit = case.limit or 0.0
-    if ruling.change.exact:
+    # The numbers of two sets may differ, and each set is exact.
+    is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
+    if is_exact:
         outcome, reason = _by_count(case, ruling, limit)
     else:
         outcome, reason = _by_evidence(ruling, limit, policy)
@@ -181,7 +182,7 @@ def rule(
         cause = Cause.CLOCK_MOVED
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(case, ruling, cause, undecided=undecided)
-    if (outcome, reason) in _DOUBTED and not ruling.change.exact:
+    if (outcome, reason) in _DOUBTED and not is_exact:
         doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
@@ -556,8 +557,6 @@ def comparison_of(
     case: Case,
     policy: Policy,
     confirmation: Confirmation | None = None,
-    *,
-    most: int | None = COMPARED_SESSIONS,
 ) -> Comparison | None:
     """
     Return the current value and the stored values to compare with.
@@ -572,9 +571,6 @@ def comparison_of(
 
         confirmation: The fresh processes that replace the first value, or None to use the
             first value.
-
-        most: Number of newest sessions to compare with, or None for all. The oldest are a
-            reference for a drift.
 
     Returns:
         The comparison, or None without a value or without anything to compare with.
@@ -594,7 +590,6 @@ def comparison_of(
         alike = case.stored if of_part else company
     inside = [s for s in alike if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else alike
-    used = used if most is None else used[-most:]
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple([s.value for s in used])

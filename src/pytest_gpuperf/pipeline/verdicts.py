@@ -226,7 +226,7 @@ def _reference(
         name=case.key.name,
         bound_class=case.bound_class,
         current=case.current,
-        stored=case.stored,
+        stored=(*case.oldest, *case.stored),
         fresh=SessionValue.of(times) if times else None,
         host=host,
     )

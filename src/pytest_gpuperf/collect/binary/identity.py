@@ -21,7 +21,7 @@ from pytest_gpuperf.collect.binary.module import (
 from pytest_gpuperf.collect.binary.tools import NVDISASM, find_tool, refusal
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
-from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
 from pytest_gpuperf.model.identity import CodeIdentity, digest_of
 
 _TIMEOUT_S = 120.0
@@ -86,6 +86,19 @@ def code_identities(
 
         CollectorFailedError: nvdisasm cannot read the cubin.
     """
+    try:
+        return _identities(content, runner=runner, label=label, tool=tool)
+    except (LookupError, OverflowError, ValueError, struct.error) as error:
+        raise CaptureFormatError(
+            f"its code is damaged ({type(error).__name__}: {error})",
+            remedy="compile or copy it again",
+            path=label or "the code",
+        ) from error
+
+
+def _identities(
+    content: bytes, *, runner: Runner, label: str, tool: str | None
+) -> Mapping[str, CodeIdentity]:
     module = read_module(content, label=label)
     if module.chip < _FIRST_CHIP:
         raise CollectorUnavailableError(

@@ -1,0 +1,26 @@
+"""URLs as they may be printed."""
+
+from __future__ import annotations
+
+import re
+
+# A password may hold any character: it ends at the last "@" of the word, and in the URL of
+# a store at the last one of the text. A URL taken for a path has lost a slash.
+_OF_STORE = re.compile(r"^(postgres(?:ql)?:/{1,2}[^/@\s:]*:).*@")
+_PASSWORD = re.compile(r"(\w:/{1,2}[^/@\s:]*:)[^\s'\"]*@")
+# The only part of a URL in front of the host, as that of an index of packages.
+_TOKEN = re.compile(r"\b((?:git\+)?https?://)[^/@\s:]+@")
+_SETTING = re.compile(r"\b(password=)[^&\s'\"]*")
+
+
+def masked(text: str) -> str:
+    """
+    Return a text, such as the URL of a store, without the passwords of its URLs.
+
+    Example:
+        >>> masked("postgresql://me:s3cr3t@db/perf?password=s3cr3t")
+        'postgresql://me:***@db/perf?password=***'
+    """
+    for pattern in (_OF_STORE, _PASSWORD):
+        text = pattern.sub(r"\1***@", text)
+    return _SETTING.sub(r"\1***", _TOKEN.sub(r"\1***@", text))
