@@ -90,7 +90,7 @@ def test_a_name_that_a_run_does_not_have_is_said(stored: str) -> None:
     assert done.returncode == 0
     assert decode_run(done.stdout).records
     assert done.stderr == (
-        b"gpuperf: not in this run: registesr; did you mean registers?\n"
+        b"gpuperf: not in this run: registesr; did you mean registers, scalar_registers?\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_metrics_of_which_none_is_known_are_an_error(stored: str) -> None:
     lacking = gpuperf("show", stored, "--metrics=l2.hit_fraction")
 
     assert (mistyped.returncode, mistyped.stdout) == (2, b"")
-    assert b"remedy: did you mean registers?" in mistyped.stderr
+    assert b"remedy: did you mean registers, scalar_registers?" in mistyped.stderr
     assert (unknown.returncode, unknown.stdout) == (2, b"")
     assert b"error: not in this run: zzz, yyy\n" in unknown.stderr
     assert lacking.returncode == 0

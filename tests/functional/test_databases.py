@@ -157,3 +157,35 @@ def test_the_printed_grants_let_roles_store_and_read(project: Project) -> None:
     assert [run.ret for run in (*stored, gated, refused)] == [0, 0, 0, 1, 1]
     assert lines(gated, "test_x[b] x", "REGRESSED")
     assert lines(refused, "permission denied", "gpuperf_write")
+
+
+@pytest.mark.parametrize("options", [(), (NEW,)])
+def test_a_server_that_is_lost_during_a_run_loses_no_result(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """The run says so and fails; its table and its report are written."""
+    place = new_database()
+    project.write(VALUES)
+    baseline = f"--gpuperf-baseline={place}"
+    for _ in range(2):
+        project.run(NEW, baseline)
+    closing = """
+    def test_z_last():
+        import psycopg
+        with psycopg.connect(SERVER, autocommit=True) as link:
+            link.execute("ALTER DATABASE NAME ALLOW_CONNECTIONS false")
+            link.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = 'NAME'"
+            )
+    """
+    name = place.partition("@/")[2].partition("?")[0]
+    closing = closing.replace("SERVER", repr(url("postgres"))).replace("NAME", name)
+    project.write(VALUES + closing)
+    ended = project.run(baseline, "--gpuperf-json=run.json", *options)
+
+    assert ended.ret == 1
+    assert lines(ended, "test_x[a] x")
+    assert not lines(ended, "INTERNALERROR")
+    assert len(project.report()["records"]) == 3
+    assert PASSWORD not in ended.stdout.str() + ended.stderr.str()

@@ -58,6 +58,7 @@ OWN = {
 }
 # what stands in a block that needs a program, a chip's library or a report
 TOOLS = (
+    "triton-3.9",
     *("Session(", "Cache()", "Report(", "ProfilerHost(", "report.", ".ncu-rep"),
     "Sampler(",
 )

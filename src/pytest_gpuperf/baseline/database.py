@@ -755,13 +755,17 @@ class _SessionWriter:
         self._log([("accept", test, change.record.session.id, content)])
 
     def _move(self, change: Move) -> None:
-        stored = _Reader(self._engine, self._slug).load(
-            self._slug, [change.old.test_id], newest=False
+        reader = _Reader(self._engine, self._slug)
+        # Sessions before an accepted level do not count again under the new name.
+        stored, counting = (
+            reader.load(self._slug, [change.old.test_id], newest=newest)
+            for newest in (False, True)
         )
-        moved = [
-            r for r in stored.get(change.old, ()) if change.renamed or r.has_node_id
-        ]
-        ids = frozenset(record.session.id for record in moved)
+        whole, moved = (
+            [r for r in several.get(change.old, ()) if change.renamed or r.has_node_id]
+            for several in (stored, counting)
+        )
+        ids = frozenset(record.session.id for record in whole)
         self._add(
             replace(
                 record,

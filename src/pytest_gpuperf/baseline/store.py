@@ -77,6 +77,7 @@ __all__ = [
 ]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
+_DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
 _KINDS = "name a directory, a .json file, sqlite:///FILE.db or postgresql://HOST/NAME"
 _LOCK = "store.lock"
 # The name of the file with dropped sessions, or the end of that name.
@@ -183,6 +184,12 @@ def open_store(
     if single:
         return SingleFileStore(path)
     return DirectoryStore(path, lenient=lenient)
+
+
+def names_database(place: str) -> bool:
+    """Return True if the name of a store is the URL of a database."""
+    scheme = _SCHEME.match(place)
+    return scheme is not None and scheme["scheme"].lower() in _DATABASES
 
 
 def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:

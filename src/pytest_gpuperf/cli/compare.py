@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.baseline.history import stored_record
-from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.baseline.store import names_database, open_store
 from pytest_gpuperf.cli.output import (
     BINARIES,
     GOOD,
@@ -69,6 +69,7 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import document
@@ -282,7 +283,7 @@ def _difference(difference: Difference) -> Mapping[str, object]:
 
 
 def _title(files: Sequence[str]) -> str:
-    return " -> ".join(PurePath(path).name or path for path in files)
+    return " -> ".join(PurePath(masked(path)).name or path for path in files)
 
 
 def _captures(files: Sequence[str]) -> tuple[list[CaptureSide], list[str]]:
@@ -377,7 +378,8 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
 def _side(path: str) -> Run | Sequence[StoredRecord]:
     in_folder = is_folder(path)
     is_recording = in_folder and exists(str(Path(path, HEAD_FILE)))
-    if not is_recording and (in_folder or start_of(path).startswith(_STORE)):
+    is_store = in_folder or names_database(path) or start_of(path).startswith(_STORE)
+    if is_store and not is_recording:
         store = open_store(path, Path.cwd())
         return [
             record

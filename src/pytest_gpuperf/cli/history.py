@@ -18,6 +18,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.judge.history import history_of, slow_machines
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report import history as words
 from pytest_gpuperf.report.html.history import history_html
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 def history(arguments: argparse.Namespace) -> int:
     """Print the lasting changes of the tests of a store."""
     store = opened(arguments.baseline)
-    stored = {slug: store.load(slug) for slug in store.slugs()}
+    arguments.baseline = masked(arguments.baseline)
+    stored = {slug: store.history(slug) for slug in store.slugs()}
     where = f"stored in {arguments.baseline}"
     selected = of_tests(stored, arguments.tests, arguments.baseline, where=where)
     metrics = arguments.metrics or ("time",)

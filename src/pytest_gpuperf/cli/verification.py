@@ -11,6 +11,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened
 from pytest_gpuperf.errors import BaselineMissingError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import REFERENCES
+from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.explanation import removal_lines
@@ -163,6 +164,7 @@ def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
             raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
         return {}
     store = opened(arguments.expect_from)
+    arguments.expect_from = masked(arguments.expect_from)
     slugs = store.slugs()
     unknown = [name for name in arguments.machine if name not in slugs]
     if unknown:

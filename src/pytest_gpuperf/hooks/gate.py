@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.errors import GpuPerfError, RecordError
+from pytest_gpuperf.errors import BaselineError, GpuPerfError, RecordError
 from pytest_gpuperf.hooks import (
     RAN,
     command_line,
@@ -289,7 +289,11 @@ class Gate:
                 # Idle workers of xdist end, so that their GPU memory is free.
                 workers.nodemanager.teardown_nodes()
             self.suite.interrupt(str(session.shouldfail or session.shouldstop or ""))
-            self._shifts = steps.decide(self.suite, self._announce)
+            try:
+                self._shifts = steps.decide(self.suite, self._announce)
+            except BaselineError as error:
+                self.suite.lose_store(error)
+                self._shifts = steps.decide(self.suite, self._announce)
             self._end_line()
         except BaseException as error:
             self.abandon(error)

@@ -76,6 +76,7 @@ class Memory:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._store: Store | None = None
+        self._is_lost = False
         # Keys by test id, for tests whose id is not the key.
         self._keys: dict[str, str] = {}
         # Ids and keys of the tests of the run, as far as known.
@@ -95,7 +96,7 @@ class Memory:
             BaselineMissingError: The named store does not exist and must not be
                 created.
         """
-        if self._store is None:
+        if self._store is None and not self._is_lost:
             updating = self._config.update is not None
             place = self._config.baseline
             if place is None and updating:
@@ -110,6 +111,10 @@ class Memory:
                     lenient=not (self._config.baseline_named or updating),
                 )
         return self._store
+
+    def lose(self) -> None:
+        """Use only the sessions that were already read, and store nothing."""
+        self._store, self._is_lost = None, True
 
     def place(self) -> str:
         """Return the name of the store in the user's spelling."""

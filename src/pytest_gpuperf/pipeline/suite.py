@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.scratch import ScratchFolder
-from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.errors import BaselineError, GpuPerfError
 from pytest_gpuperf.judge.case import unsteady_tests
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
@@ -396,6 +396,11 @@ class Suite:
         """Fail the run because of an error outside of its tests."""
         self.complain(f"gpuperf: {error}")
 
+    def lose_store(self, error: BaselineError) -> None:
+        """Go on without a store that cannot be read any more, and fail the run."""
+        self.complain_of(error)
+        self.memory.lose()
+
     def gathered(self, header: Header, verdicts: tuple[Verdict, ...]) -> Run:
         """Return the run so far, with a header and verdicts."""
         tests = self.results.items()
@@ -654,11 +659,23 @@ class Suite:
         expected = self.site.all_expected()
         for test_id, key in expected.keys.items():
             self.memory.learn(test_id, key)
-        gone = self.memory.keys(expected.test_ids, self.slugs_here())
+        gone = self._stored_keys(self.slugs_here())
         looked_into = set(filter(self.looks_into, set(map(_module_of, gone))))
         whole = looked_into.difference(expected.partial_modules)
         whole.update(expected.whole_modules)
         return tuple(key for key in gone if _module_of(key) in whole)
+
+    def _stored_keys(self, slugs: Collection[str] | None = None) -> tuple[str, ...]:
+        """
+        Return the keys of stored tests that are not in the run.
+
+        If a server was stopped since the run began, the run fails and goes on without.
+        """
+        try:
+            return self.memory.keys(self.site.all_expected().test_ids, slugs)
+        except BaselineError as error:
+            self.lose_store(error)
+            return ()
 
     def damaged(self) -> list[str]:
         """Return the tests or modules of the run with damaged lines in the store."""
@@ -669,7 +686,7 @@ class Suite:
         """Return the scope of the search for tests, limited to known modules."""
         expected, checkout = self.site.all_expected(), self.config.checkout
         unsure = frozenset(expected.unsure_modules)
-        stored = map(_module_of, self.memory.keys(expected.test_ids))
+        stored = map(_module_of, self._stored_keys())
         ids = map(self.memory.key_of, expected.test_ids)
         modules = frozenset((*stored, *map(_module_of, ids)))
         paths = self.looked_into()

@@ -277,3 +277,15 @@ def test_many_tests_are_read_as_few(store: Store) -> None:
     for name in (tests[0], tests[3], tests[4], tests[-1]):
         assert store.load(GPU, [name])[key(name)] == whole[key(name)]
     assert numbers(whole, tests[0])[:2] == ["s0001", "s0002"]
+
+
+def test_a_rename_keeps_an_accepted_level(store: Store) -> None:
+    """Sessions before it count no more, under the new key as under the old one."""
+    for number in (1, 2):
+        store.write(GPU, [Append(record=stored(number))])
+    store.write(GPU, [Restart(record=stored(3))])
+    store.write(GPU, [Append(record=stored(4))])
+    store.write(GPU, [Move(key=key(OTHER), old=key(), renamed=True)])
+
+    assert numbers(store.load(GPU)) == []
+    assert numbers(store.load(GPU), OTHER) == ["s0003", "s0004"]

@@ -111,7 +111,7 @@ def test_a_mistyped_counter_finds_its_neighbours() -> None:
     collect = f"collect it: ncu --metrics {HIT[:-4]}"
     assert told == (
         f"not in this capture: {HIT[:-4]}; did you mean {HIT}? if not, {collect}",
-        "not in this capture: registesr; did you mean registers?",
+        "not in this capture: registesr; did you mean registers, scalar_registers?",
         "not in this capture: zzz",
     )
 

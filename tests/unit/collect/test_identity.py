@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pytest_gpuperf.collect.binary.tools import NVDISASM, find_tool
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
+    CollectError,
     CollectorFailedError,
     CollectorUnavailableError,
     RecordError,
@@ -26,6 +28,7 @@ GOLD = Path(__file__).parents[2] / "gold" / "binary"
 PLAIN = (GOLD / "kernels_sm_90.cubin").read_bytes()
 # Its references need nvdisasm.
 REFERRING = (GOLD / "referring_sm_80.cubin").read_bytes()
+RECURSIVE = (GOLD / "recursive_sm_90.cubin").read_bytes()
 SCALE = "scale"
 
 
@@ -218,3 +221,15 @@ def test_unknown_code_is_not_the_same() -> None:
     assert sameness(None, text) is sameness(text, None) is sameness(other, text) is None
     with pytest.raises(RecordError, match="has 1 parts"):
         CodeIdentity.read("1.abc")
+
+
+@given(st.data())
+def test_a_file_with_wrong_bytes_raises_only_our_errors(data: st.DataObject) -> None:
+    """Its resources may still be readable, and a test must not end with a KeyError."""
+    damaged = bytearray(RECURSIVE)
+    for _ in range(3):
+        place = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[place] = data.draw(st.integers(0, 255))
+    runner = FakeRunner([finished(1, stderr=b"damaged")])
+    with contextlib.suppress(CollectError):
+        code_identities(bytes(damaged), runner=runner, tool="nvdisasm")

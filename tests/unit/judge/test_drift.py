@@ -9,14 +9,29 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.judge.case import Case, Reference
+from pytest_gpuperf.judge.case import Case, Reference, case_of
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.judge.tally import is_fatal
+from pytest_gpuperf.model.environment import TEST
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import BoundClass, RecordKey
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from unit.judge.building import case, confirmation, processes, stored
+from unit.judge.building import (
+    KEY,
+    case,
+    confirmation,
+    estimate,
+    processes,
+    record,
+    session,
+    stored,
+)
 
 
 def history(factors: Sequence[float], *, noise: float = 0.01, seed: int = 1) -> Case:
@@ -155,3 +170,29 @@ def test_a_drift_fails_a_strict_run_alone() -> None:
     assert is_fatal(drifted, Config(root="", strict=True))
     assert not is_fatal(quiet, Config(root="", strict=True))
     assert not is_fatal(drifted, Config(root=""))
+
+
+def test_the_oldest_sessions_show_a_drift_and_nothing_else() -> None:
+    """A test that changed after them is compared with sessions of today's test alone."""
+    digests = ["old"] * 3 + ["new"] * 20
+    sessions = tuple(
+        StoredRecord(
+            key=KEY,
+            session=session(number),
+            values=(
+                SessionValue(metric="time", unit="s", source="host", run_values=(1.0,)),
+            ),
+            test_digest=digest,
+        )
+        for number, digest in enumerate(digests)
+    )
+    found = case_of(
+        [record(estimate(1.5, source="host"), test_digest="new")],
+        sessions,
+        metric="time",
+        limit=0.05,
+        session_id="now",
+    )
+
+    assert (len(found.oldest), len(found.stored)) == (3, 20)
+    assert TEST not in found.moved

@@ -460,7 +460,7 @@ def test_a_binary_is_its_worst_kernel() -> None:
         (
             {"stack_bytes": None},
             "stack_bytes",
-            "no bound for bar(float*)",
+            "the stack of bar(float*) has no bound",
             "by their names",
         ),
         (
@@ -484,7 +484,7 @@ def test_a_binary_is_its_worst_kernel() -> None:
         (
             {"target": "gfx942", "demangled": None, "stack_bytes": None},
             "stack_bytes",
-            "no bound for _Z3barPf",
+            "the stack of _Z3barPf has no bound",
             "by their names",
         ),
     ],
