@@ -44,3 +44,27 @@ def test_a_test_asserts_that_no_kernel_is_worse(
     result.assert_outcomes(passed=2, failed=2)
     result.stdout.fnmatch_lines(["*k for gfx942: spill added: 8 B*"])
     result.stdout.fnmatch_lines(["*missing.jsonl*cannot be read*"])
+
+
+def test_a_library_is_listed_for_each_chip(project: Project) -> None:
+    """Each number has a name of its own, and a second list of a library is given one."""
+    chips = {chip: code_object([kernel("k")], chip) for chip in ("gfx90a", "gfx942")}
+    project.write("")
+    (project.path / "a.so").write_bytes(program(bundle(chips)))
+    project.write("""
+        def test_it(gpuperf):
+            gpuperf.inventory("a.so", target="gfx90a")
+            gpuperf.inventory("a.so", target="gfx942")
+            gpuperf.inventory(".")
+            gpuperf.inventory("a.so", target="gfx942", name="again")
+    """)
+    result = project.run("--gpuperf-json=run.json")
+
+    result.assert_outcomes(passed=1)
+    names = {record["key"]["name"] for record in project.report()["records"]}
+    assert names == {
+        "a.so gfx90a.kernels",
+        "a.so gfx942.kernels",
+        f"{project.path.name}.kernels",
+        "again.kernels",
+    }

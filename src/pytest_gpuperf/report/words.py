@@ -766,10 +766,13 @@ def drifted(verdict: Verdict) -> str:
     if drift is None:
         return ""
     moved = display.change(drift.effect, limits=())
+    steps = (
+        "" if verdict.outcome is Outcome.REGRESSED else ", in steps too small to fail"
+    )
     return display.escape(
         f"{_of_metric(verdict)}drifted {moved} since {display.date(drift.since_unix_s)} "
-        f"({display.plural(drift.session_count, 'session')}), in steps too small to fail: "
-        "gpuperf history shows where"
+        f"({display.plural(drift.session_count, 'session')}){steps}: gpuperf history shows "
+        "where, and gpuperf baseline accept --test takes the new level"
     )
 
 
