@@ -90,7 +90,7 @@ def test_a_name_that_a_run_does_not_have_is_said(stored: str) -> None:
     assert done.returncode == 0
     assert decode_run(done.stdout).records
     assert done.stderr == (
-        b"gpuperf: not in this run: registesr; did you mean registers, scalar_registers?\n"
+        b"gpuperf: not in this run: registesr; did you mean registers?\n"
     )
 
 
