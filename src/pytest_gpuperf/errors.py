@@ -13,7 +13,7 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
 │   │   ├── NothingProfiledError      a profiler ended well and saw no kernel
 │   │   └── UnknownCounterError       .counter; a profiler does not know the name
-│   ├── CaptureFormatError            .path; a file of another format, or damaged
+│   ├── CaptureFormatError            .path .is_whole; of another format, or damaged
 │   ├── RevisionError                 .revision; a revision that cannot be used
 │   └── SidesRefusedError             .findings; the sides may not run their own files
 │       └── UnknownTestError          pytest does not collect a test there
