@@ -111,10 +111,14 @@ class SqliteEngine:
             self._connection = sqlite3.connect(
                 uri, uri=True, timeout=_PAUSES_S, isolation_level=None
             )
-            self._rows_of("PRAGMA synchronous=FULL")
-            if create:
-                # Readers and a writer work at the same time.
-                self._rows_of("PRAGMA journal_mode=WAL")
+            try:
+                self._rows_of("PRAGMA synchronous=FULL")
+                if create:
+                    # Readers and a writer work at the same time.
+                    self._rows_of("PRAGMA journal_mode=WAL")
+            except BaseException:  # Of a file that is no database.
+                self._connection.close()
+                raise
 
     def rows(self, statement: str, *arguments: object) -> Sequence[tuple[Any, ...]]:
         """Return the rows that a statement selects."""
