@@ -472,9 +472,12 @@ def free_bytes(root: Path = _ROOT) -> int | None:
     return min(limits, default=None)
 
 
-def largest_process_bytes() -> int | None:
+def largest_process_bytes(root: Path = _ROOT) -> int | None:
     """
     Return the peak memory of the process or of any child that has ended [B].
+
+    Args:
+        root: The folder of Linux's own file systems.
 
     Returns:
         The memory, or None on Windows.
@@ -484,9 +487,25 @@ def largest_process_bytes() -> int | None:
     # Imported here, because most runs do not need it.
     import resource
 
-    users = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    largest = max(resource.getrusage(user).ru_maxrss for user in users)
-    return largest if sys.platform == "darwin" else largest * _KIB
+    unit = 1 if sys.platform == "darwin" else _KIB
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
+    own = _own_peak_bytes(root)
+    if own is None:
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return max(own, children)
+
+
+def _own_peak_bytes(root: Path) -> int | None:
+    """
+    Return the peak memory of this program [B], or None if Linux does not report it.
+
+    The resource usage of a process includes the memory of the program that started it.
+    """
+    for line in _text(root / "proc/self/status").splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmHWM":
+            return int(value.split()[0]) * _KIB
+    return None
 
 
 def _text(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -68,3 +69,25 @@ def test_a_process_is_known_by_the_most_that_it_had() -> None:
     assert fits_in_memory(0)
     if free_bytes() is not None:
         assert not fits_in_memory(1 << 30)
+
+
+# A program that takes 300 MB, and starts another one.
+_LARGE = """
+import subprocess, sys
+held = bytearray(300_000_000)
+held[::4096] = bytes(len(held[::4096]))
+sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode)
+"""
+_SMALL = """
+from pytest_gpuperf.collect.memory import largest_process_bytes
+print(largest_process_bytes())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells them apart")
+def test_the_program_that_started_a_process_is_no_part_of_it() -> None:
+    """A run under a large build daemon would have no room for its processes."""
+    argv = [sys.executable, "-c", _LARGE, _SMALL]
+    ended = subprocess.run(argv, capture_output=True, check=True, text=True)
+
+    assert 1 << 20 < int(ended.stdout) < 200_000_000
