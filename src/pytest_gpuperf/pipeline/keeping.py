@@ -149,7 +149,7 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     Raises:
         BaselineError: The store cannot be written. The stored sessions are unchanged.
     """
-    if suite.config.update is None:
+    if suite.config.update is None or not suite.measured_anything():
         return run
     if not run.header.completeness.complete:
         suite.remark(terminal.nothing_stored("not every test reported"))

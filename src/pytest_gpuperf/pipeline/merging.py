@@ -125,7 +125,7 @@ def merge(files: Sequence[ShardFile]) -> MergedRun:
         why = "are missing" if ended else "were deselected in every shard"
         remarks = [f"{plural(left_count, 'test')} of the suite {why}"]
     return MergedRun(
-        run=_union(runs, "; ".join(ended), is_whole=not ended and left_count == 0),
+        run=_union(runs, "; ".join(ended), left_count),
         numbers=tuple(sorted(shards)),
         missing=missing,
         faults=faults,
@@ -258,11 +258,11 @@ def _left_count(runs: Sequence[Run]) -> int | None:
     return max(0, count - sum(part.expected_count for part in parts))
 
 
-def _union(runs: Sequence[Run], interrupted: str, *, is_whole: bool) -> Run:
+def _union(runs: Sequence[Run], interrupted: str, left_count: int | None) -> Run:
     first = runs[0]
     hosted = [_with_host(run, first.header.session.host) for run in runs]
     header = _header(runs)
-    completeness = _completeness(runs, interrupted, is_whole=is_whole)
+    completeness = _completeness(runs, interrupted, left_count)
     return Run(
         schema=first.schema,
         header=replace(header, completeness=completeness),
@@ -386,7 +386,7 @@ def _environment(environments: Sequence[Environment]) -> Environment:
 
 
 def _completeness(
-    runs: Sequence[Run], interrupted: str, *, is_whole: bool
+    runs: Sequence[Run], interrupted: str, left_count: int | None
 ) -> Completeness:
     parts = [run.header.completeness for run in runs]
     # A shard does not see the tests of the others.
@@ -399,7 +399,8 @@ def _completeness(
     skipped = of_no_shard(part.skipped for part in parts)
     left_out = of_no_shard(part.left_out for part in parts)
     return Completeness(
-        expected_count=sum(part.expected_count for part in parts),
+        expected_count=sum(part.expected_count for part in parts)
+        + (left_count or 0 if interrupted else 0),
         reported_count=sum(part.reported_count for part in parts),
         missing=_joined(part.missing for part in parts),
         interrupted=interrupted,
@@ -408,7 +409,10 @@ def _completeness(
         left_out=left_out,
         due=of_no_shard(part.due for part in parts),
         removed=of_no_shard(part.removed for part in parts),
-        scope=_scope([part.scope for part in parts], is_whole=is_whole),
+        scope=_scope(
+            [part.scope for part in parts],
+            is_whole=not interrupted and left_count == 0,
+        ),
         measuring_count=_common(part.measuring_count for part in parts),
     )
 

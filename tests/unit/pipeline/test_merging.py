@@ -109,6 +109,7 @@ def test_a_shard_that_never_arrived_is_named(
     assert whole.run.header.completeness.interrupted == says
     assert whole.remarks == (f"{6 - 2 * len(left)} tests of the suite are missing",)
     assert len(whole.run.test_ids) == 2 * len(left)
+    assert whole.run.header.completeness.expected_count == 6
     scope = whole.run.header.completeness.scope
     assert scope is not None
     assert not scope.has_removed(f"{FILE}::c")
