@@ -325,3 +325,17 @@ def test_a_merged_run_goes_to_standard_output(project: Project) -> None:
         "shard 2 of 2 never arrived",
         "3 tests of the suite are missing",
     ]
+
+
+def test_shards_that_name_no_run_are_merged_only_when_asked(project: Project) -> None:
+    """They may be of two runs: only their commit and their tests say that they belong."""
+    for number in (1, 2):
+        split = (*SPLIT, "--splits=2", f"--group={number}")
+        project.run(*split, f"--gpuperf-json=shard-{number}.json")
+    files = ("shard-1.json", "shard-2.json")
+    shown = gpuperf(project, "show", *files)
+    merged = gpuperf(project, "merge", *files, "-o", "run.json")
+
+    assert shown[0] == 2
+    assert "2 runs were named, and one is taken" in shown[1]
+    assert merged == (0, "run.json\n  merged 2 of 2 shards: 6 tests\n")

@@ -107,29 +107,32 @@ def with_merged_shards(named: Iterable[tuple[str, _T]]) -> list[tuple[str, _T | 
         RecordError: Shards of one run do not belong together.
     """
     inputs = [*named]
-    groups: dict[tuple[str, int], list[tuple[str, Run]]] = {}
-    places: dict[int, tuple[str, int]] = {}
-    for place, (name, value) in enumerate(inputs):
-        shard = merging.shard_of(value) if isinstance(value, Run) else None
-        if not isinstance(value, Run) or shard is None:
-            continue
-        run_id = value.header.session.run
-        if run_id is not None:
-            places[place] = run_id, shard.count
-            groups.setdefault(places[place], []).append((name, value))
+    keys = [_key_of(value) for _, value in inputs]
     result: list[tuple[str, _T | Run]] = []
     for place, (name, value) in enumerate(inputs):
-        key = places.get(place)
-        group = [] if key is None else groups[key]
+        group = [
+            (other, run)
+            for (other, run), key in zip(inputs, keys, strict=True)
+            if isinstance(run, Run) and key is not None and key == keys[place]
+        ]
         if len({run.header.session.id for _, run in group}) < 2:  # noqa: PLR2004 - nothing to merge
             result.append((name, value))
-        elif place == max(p for p, k in places.items() if k == key):
+        elif keys[place] not in keys[place + 1 :]:
             merged = _merged(group)
             names = display.listed(name_of(name) for name, _ in group)
             texts = (*merged.faults, *merged.remarks)
             say(f"gpuperf: {names}: {text}" for text in texts)
             result.append((name, merged.run))
     return result
+
+
+def _key_of(value: object) -> tuple[str, int] | None:
+    """Return the run and the number of shards of a shard, or None for other inputs."""
+    shard = merging.shard_of(value) if isinstance(value, Run) else None
+    if not isinstance(value, Run) or shard is None:
+        return None
+    run_id = value.header.session.run
+    return None if run_id is None else (run_id, shard.count)
 
 
 def _merged(named: Iterable[tuple[str, Run]]) -> merging.MergedRun:
