@@ -24,7 +24,7 @@ class Shard(Frozen, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, number: int | None, count: int | None) -> Shard | None:
-        """Return a part, or None if a number is unknown or not among so many."""
+        """Return a part, or None if its number or the count is unknown or out of range."""
         if number is None or count is None or not 1 <= number <= count:
             return None
         return cls(number=number, count=count)
