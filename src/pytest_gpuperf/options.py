@@ -57,6 +57,11 @@ _OPTIONS = (
         "PATH",
         "compare with this store: a folder, a .json file, a URL",
     ),
+    _Option(
+        "gpuperf-baseline-fallback",
+        "PATH",
+        "compare with this snapshot while the database is away",
+    ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     _Option(
         "gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"
@@ -398,11 +403,9 @@ def _read(config: pytest.Config) -> Config:
     from pytest_gpuperf import config as texts
 
     reader, count = _OptionReader(config), texts.parse_count
-    baseline, named = reader.baseline()
     read = texts.Config(
         root=str(config.rootpath),
-        baseline=baseline,
-        baseline_named=named,
+        **reader.stores(),
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
         sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
         alone=reader.read("gpuperf_alone", count(0), 1),
@@ -628,13 +631,18 @@ class _OptionReader:
                 raise ValueError(str(error)) from error
         return device
 
-    def baseline(self) -> tuple[str | None, bool]:
-        """Return the store, or None, and True if an option or ini value names the store."""
+    def stores(self) -> dict[str, Any]:
+        """Return the fields of the store, and of the store that stands in for it."""
         named = self.read("gpuperf_baseline", self._store, None)
-        if named is not None:
-            return named, True
         folder = self.config.rootpath / _DEFAULT_STORE
-        return (str(folder), False) if folder.is_dir() else (None, False)
+        found = str(folder) if named is None and folder.is_dir() else None
+        return {
+            "baseline": named or found,
+            "baseline_named": named is not None,
+            "baseline_fallback": self.read(
+                "gpuperf_baseline_fallback", self._store, None
+            ),
+        }
 
     def _store(self, text: str) -> str:
         if "://" in text:
@@ -642,6 +650,12 @@ class _OptionReader:
         path = Path(self.path(text.partition("::")[0]))
         if path.suffix == ".py":
             message = "a test file; the option takes a value: a folder or a .json file"
+            raise ValueError(message)
+        from pytest_gpuperf.model.url import sqlite_url
+
+        url = sqlite_url(text)
+        if url is not None and not path.is_dir():
+            message = f"the file of a database; write {url}"
             raise ValueError(message)
         if path.is_file() and path.suffix.lower() != ".json":
             message = "a file without the .json suffix; name a folder or a .json file"

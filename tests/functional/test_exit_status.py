@@ -824,6 +824,27 @@ def test_a_damaged_line_fails_the_run_that_would_judge_by_it(project: Project) -
     assert lines(other, "left out of the baseline: ", "of test_it.py::test_x[b]")
 
 
+def test_a_file_of_another_module_does_not_concern_a_run(project: Project) -> None:
+    """A file that is damaged as a whole stops a run of its tests before any has run."""
+    project.write(VALUES, name="test_other.py")
+    project.store()
+    (path,) = project.path.glob(".gpuperf/*/test_it.json")
+    text = path.read_text("utf-8")
+    # The beginning and the end of the file are right.
+    path.write_text(text.replace('"":null},"facts":{', '"":null},"facts":['), "utf-8")
+
+    own = project.run(*GATE, "test_it.py")
+    other = project.run(*GATE, "test_other.py")
+    workers = project.run(*XDIST, *GATE, "-n2", "test_it.py")
+
+    assert (own.ret, other.ret) == (4, 0)
+    assert lines(own, "test_it.json")
+    assert not lines(own, "test_x[a] x")
+    # With workers, the tests are known only as they start.
+    assert workers.ret == 1
+    assert lines(workers, "test_it.json")
+
+
 SKIPS = {
     "mark": ('"b", "c"', 'pytest.param("b", marks=pytest.mark.skip), "c"'),
     "condition": (
