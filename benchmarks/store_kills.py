@@ -86,13 +86,15 @@ def found(place: str, folder: str) -> tuple[set[str], int]:
     )
 
 
-def kill_rounds(place: str, folder: str, rounds: int) -> None:
+def kill_rounds(place: str, folder: str, rounds: int, most_s: float) -> None:
     """Kill writers, and print what is lost and torn."""
+    began_s, done = time.perf_counter(), 0
     chance = random.Random(41)  # noqa: S311 - a time, and no secret
     said: set[str] = set()
     mark = f"{os.getpid()}"
-    for number in range(rounds):
-        process = writer(place, folder, f"k{mark}-{number}", 10_000)
+    while done < rounds and time.perf_counter() - began_s < most_s:
+        process = writer(place, folder, f"k{mark}-{done}", 10_000)
+        done += 1
         assert process.stdout is not None
         said.add(process.stdout.readline().split()[0])
         time.sleep(chance.uniform(0, LONGEST_S))
@@ -102,7 +104,7 @@ def kill_rounds(place: str, folder: str, rounds: int) -> None:
         said |= {line.split()[0] for line in lines if line.endswith("\n")}
     whole, torn = found(place, folder)
     print(
-        f"{rounds} kills: {len(said)} sessions reported, {len(said - whole)} of them lost, "
+        f"{done} kills: {len(said)} sessions reported, {len(said - whole)} of them lost, "
         f"{torn} torn; {len(whole - said)} stored and not yet reported"
     )
 
@@ -135,6 +137,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--place", default="sqlite:///perf.db")
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="no kill after this time"
+    )
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -144,7 +149,7 @@ def main() -> int:
         write(arguments.place, arguments.folder, arguments.write, arguments.sessions)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        kill_rounds(arguments.place, folder, arguments.rounds)
+        kill_rounds(arguments.place, folder, arguments.rounds, arguments.seconds)
         many_writers(arguments.place, folder, arguments.writers, arguments.sessions)
     return 0
 

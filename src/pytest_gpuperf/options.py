@@ -279,7 +279,9 @@ def must_judge(config: pytest.Config) -> bool:
         return False
     store = _ini_text(config, "gpuperf_baseline")
     if config.getoption("gpuperf_baseline") is None and store:
-        return bool((config.rootpath / store).exists())
+        path = store.removeprefix("sqlite:///").partition("#")[0]
+        # Only a server knows whether it has sessions.
+        return "://" in path or bool((config.rootpath / path).exists())
     if _is_set(config, "gpuperf_baseline") or _is_set(config, "gpuperf_min_judged"):
         return True
     paths = bool(config.getoption("file_or_dir", default=None))

@@ -344,3 +344,26 @@ def test_a_schema_that_the_url_names_is_created() -> None:
     assert 'SCHEMA "My-Schema"' in grants
     (row,) = sql('SELECT count(*) FROM "My-Schema".meta', database_of(place))
     assert row == (2,)
+
+
+def test_what_a_run_dropped_is_restored(project: Project, place: str) -> None:
+    """Of the tests that are named, with all of their sessions, and once."""
+    project.write(VALUES)
+    baseline = f"--gpuperf-baseline={place}"
+    for _ in range(2):
+        project.run(NEW, baseline)
+    project.write(VALUES.replace('"b", "c"', '"b"'))
+    dropped = project.run(NEW, baseline)
+    restore = ("baseline", "restore", place)
+    restored, again = (command(*restore, folder=project.path) for _ in range(2))
+    project.write(VALUES)
+    gated = project.run(baseline)
+
+    assert lines(dropped, "test_x[c]", "restore")
+    assert restored.returncode == 0, restored.stderr
+    assert "restored test_it.py::test_x[c]" in restored.stdout
+    assert "with 2 sessions" in restored.stdout
+    assert again.returncode == 2
+    assert "no run has dropped anything" in again.stderr
+    assert "restore the database from a copy" in again.stderr
+    assert lines(gated, "test_x[c] x", "unchanged")

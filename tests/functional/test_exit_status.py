@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.project import VALUES, XDIST, Project, lines
+from fakes.project import VALUES, XDIST, Project, command, lines
 from pytest_gpuperf.collect.instrumentation import conditions
 
 GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
@@ -246,6 +246,18 @@ def test_a_store_that_the_ini_file_will_have_gates_no_other_tests(
 
     assert project.run().ret == 0
     assert project.run("--gpuperf-baseline=.gpuperf").ret == 4
+
+
+def test_a_database_of_the_ini_file_gates_if_it_is_there(project: Project) -> None:
+    """As a folder that the ini file names."""
+    lose(project, "skipped")
+    project.write("[pytest]\ngpuperf_baseline = sqlite:///perf.db\n", "pytest.ini")
+    before = project.run()
+    command("baseline", "copy", ".gpuperf", "sqlite:///perf.db", folder=project.path)
+    after = project.run()
+
+    assert (before.ret, after.ret) == (0, 1)
+    assert lines(after, "judged 0 of 0: 3 of the baseline did not run")
 
 
 def test_what_the_ini_file_always_leaves_out_is_no_choice(project: Project) -> None:

@@ -202,7 +202,7 @@ _SECTION_START = re.compile(
     _SECTION.replace(b"{", rb"\{") + _STRING + rb',"sessions":\{'
 )
 _END_OF_TABLE = b'\n"":null}'
-_MARKERS = (b"\n<<<<<<<", b"\n=======", b"\n>>>>>>>", b"\n|||||||")
+_MARKERS = tuple(b"\n" + mark * 7 for mark in (b"<", b"=", b">", b"|"))
 # The first field of a record.
 _TEST_NAME = re.compile(rb'^\{"test":' + _STRING)
 
