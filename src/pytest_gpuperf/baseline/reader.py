@@ -88,11 +88,7 @@ class SessionReader:
         keys = self._keys(slug, test_ids)
         if not keys:
             return {}
-        numbers = {
-            number: row
-            for row, number in metric_numbers(self._engine).items()
-            if metrics is None or original(row[0]) in metrics
-        }
+        numbers = self._metrics(metrics)
         events = self._events(slug, keys)
         sessions = self._values(slug, keys, numbers, events if newest else None)
         found = self._records(keys, numbers, sessions, events)
@@ -114,7 +110,7 @@ class SessionReader:
         keys = {test: key for test, key in keys.items() if test in tests}
         if not keys:
             return {}
-        numbers = {number: row for row, number in metric_numbers(self._engine).items()}
+        numbers = self._metrics(None)
         sessions = self._values(slug, keys, numbers, None)
         found = self._records(keys, numbers, sessions, EventLog(()))
         at = {key: test for test, key in keys.items()}
@@ -144,6 +140,16 @@ class SessionReader:
             for number, node, name in rows
             if chosen is None or node in chosen
         }
+
+    def _metrics(self, names: Collection[str] | None) -> dict[int, MetricRow]:
+        """Return the metrics of some names by number, or all for None."""
+        rows = {
+            number: (original(name), original(unit), original(source), original(better))
+            for (name, unit, source, better), number in metric_numbers(
+                self._engine
+            ).items()
+        }
+        return {n: row for n, row in rows.items() if names is None or row[0] in names}
 
     def _events(self, slug: str, keys: Collection[int]) -> EventLog:
         if len(keys) > _FEW_TESTS:
@@ -371,7 +377,7 @@ def _alike(
     for test in tests:
         starts: dict[int | None, list[str]] = {}
         for number, row in numbers.items():
-            start = None if events is None else events.start(test, original(row[0]))
+            start = None if events is None else events.start(test, row[0])
             starts.setdefault(start, []).append(str(number))
         for start, some in starts.items():
             alike.setdefault((start, ",".join(some)), []).append(test)
