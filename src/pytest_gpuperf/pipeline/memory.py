@@ -105,6 +105,7 @@ class Memory:
         # The sessions of some tests of a machine, and these tests.
         self._parts: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]] = {}
         self._read: dict[str, set[str]] = {}
+        self._modules: dict[str, tuple[str, ...]] = {}
         # The measurements of a machine, by module.
         self._names: dict[str, dict[str, dict[RecordKey, NamedBy]]] = {}
 
@@ -249,6 +250,12 @@ class Memory:
         for module in modules:
             yield from held[module].items()
 
+    def _modules_of(self, store: Store, folder: str) -> tuple[str, ...]:
+        """Return the modules that are stored of a machine, which are read once."""
+        if folder not in self._modules:
+            self._modules[folder] = store.modules(folder)
+        return self._modules[folder]
+
     def modules(self, slugs: Collection[str] | None = None) -> frozenset[str]:
         """
         Return the modules of the tests that have stored sessions, as in keys of tests.
@@ -261,7 +268,7 @@ class Memory:
             return frozenset()
         modules: set[str] = set()
         for folder in self._folders(store, slugs):
-            stored = store.modules(folder)
+            stored = self._modules_of(store, folder)
             if not self._config.checkout.rootdir:  # Ids and keys have equal modules.
                 modules.update(stored)
                 continue
@@ -293,7 +300,7 @@ class Memory:
         wanted = set(modules)
         absent: dict[str, None] = {}
         for folder in self._folders(store, slugs):
-            stored = store.modules(folder)
+            stored = self._modules_of(store, folder)
             key_of = self._config.checkout.key_of
             here = [m for m in stored if not wanted.isdisjoint({m, key_of(m)})]
             for key, named in self._measurements(store, folder, here):
@@ -441,7 +448,9 @@ class Memory:
         if not any(
             test not in known and scope.has_removed(test)
             for folder in store.slugs()
-            for key, named in self._measurements(store, folder, store.modules(folder))
+            for key, named in self._measurements(
+                store, folder, self._modules_of(store, folder)
+            )
             for test in self._tests_of(key, named)
         ):
             return {}
@@ -508,7 +517,7 @@ class Memory:
             if store is not None and folder not in self._loaded:
                 fill = max(_SPREAD_TESTS - len(self._tests), 0)
                 # A module has a test at least.
-                modules = store.modules(folder)[:fill]
+                modules = self._modules_of(store, folder)[:fill]
                 names = dict.fromkeys(
                     key.test_id for key, _ in self._measurements(store, folder, modules)
                 )
@@ -629,6 +638,7 @@ class Memory:
         self._parts = {}
         self._read = {}
         self._names = {}
+        self._modules = {}
         self._usual = {}
 
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
