@@ -127,6 +127,9 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         baseline: The store to compare with, or None.
 
+        baseline_fallback: The store to compare with while the named one is away, or
+            None.
+
         baseline_named: Whether an option names the store. A default store only shows
             changes.
 
@@ -235,6 +238,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     root: str
     baseline: str | None = None
     baseline_named: bool = False
+    baseline_fallback: str | None = None
     update: Update | None = None
     sessions: int = 5
     alone: int = 1
