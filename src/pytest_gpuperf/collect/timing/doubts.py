@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import chain
 from math import inf
 
-from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
 from pytest_gpuperf.collect.timing.results import differ, promised, swallowed
@@ -96,7 +96,7 @@ class Doubts:
         *,
         first_call_s: float,
         wall_s: float,
-        garbage_s: float,
+        garbage: Garbage | None,
         calls_count: int,
         probe_of: Callable[[TimedCall], Probe],
     ) -> Iterator[Note]:
@@ -112,7 +112,7 @@ class Doubts:
 
             wall_s: The median of the samples by the host's clock [s].
 
-            garbage_s: Time of collecting the garbage of a call [s].
+            garbage: The garbage of a call, or None if it is not collected.
 
             calls_count: Calls behind each sample, >= 1.
 
@@ -124,8 +124,8 @@ class Doubts:
         with suppress(Exception):
             yield from self._signs(output, first_call_s, wall_s)
         yield from _uneven(samples, usual_s)
-        if garbage_s > usual_s:
-            yield _garbage_note(garbage_s, usual_s)
+        if garbage is not None and garbage.time_s > usual_s:
+            yield _garbage_note(garbage, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
@@ -249,12 +249,12 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
 
 
-def _garbage_note(garbage_s: float, usual_s: float) -> Note:
+def _garbage_note(garbage: Garbage, usual_s: float) -> Note:
     text = (
-        f"it takes {_times(garbage_s / usual_s)} times as long to collect the garbage of a"
-        " call, which is no part of its time"
+        f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the garbage"
+        f" of a call ({garbage.objects_count:.3g} objects), which is no part of its time"
     )
-    full_s = usual_s + garbage_s
+    full_s = usual_s + garbage.time_s
     return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 
