@@ -125,7 +125,7 @@ class Doubts:
             yield from self._signs(output, first_call_s, wall_s)
         yield from _uneven(samples, usual_s)
         if garbage is not None and garbage.time_s > usual_s:
-            yield _garbage_note(garbage, usual_s)
+            yield self._garbage_note(garbage, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
@@ -220,6 +220,16 @@ class Doubts:
     def _other_threads_ns(self) -> int:
         return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
 
+    def _garbage_note(self, garbage: Garbage, usual_s: float) -> Note:
+        # A sweep between two functions finds the garbage of both.
+        count = "" if self._paired else f" ({garbage.objects_count:.3g} objects)"
+        text = (
+            f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the"
+            f" garbage of a call{count}, which is no part of its time"
+        )
+        full_s = usual_s + garbage.time_s
+        return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
@@ -247,15 +257,6 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
         f" leaves it out: the mean is {mean_s:.3g} s"
     )
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
-
-
-def _garbage_note(garbage: Garbage, usual_s: float) -> Note:
-    text = (
-        f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the garbage"
-        f" of a call ({garbage.objects_count:.3g} objects), which is no part of its time"
-    )
-    full_s = usual_s + garbage.time_s
-    return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 
 def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:
