@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -1083,6 +1084,25 @@ def test_nothing_that_ends_a_test_hides_a_regression(
     assert lines(ended, "judged 8 of 8: 5 regressed, 3 unchanged")
     assert len(lines(ended, "FAILED test_it.py::TestEnds::", "x regressed")) == 5
     assert not lines(ended, "another plugin")
+
+
+def test_an_expected_failure_is_told_alike_with_and_without_a_baseline(
+    project: Project,
+) -> None:
+    """It is not new: its values are never stored."""
+    project.store(ENDS_EARLY.replace("def test_xfailed", "def not_yet"))
+    project.write(ENDS_EARLY)
+    part = ("-k", "xfailed or steady")
+    with_store = project.run(*GATE, *part)
+    shutil.rmtree(project.path / ".gpuperf")
+    alone = project.run(*part)
+    told = [
+        lines(ended, "TestEnds::test_xfailed x", "xfailed")
+        for ended in (with_store, alone)
+    ]
+
+    assert len(told[0]) == len(told[1]) == 1
+    assert lines(with_store, "3 unchanged; 1 skipped or xfailed before being judged")
 
 
 def test_an_expected_failure_is_judged_and_not_stored(project: Project) -> None:

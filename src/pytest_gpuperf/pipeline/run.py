@@ -150,6 +150,7 @@ def decide(
         )
         changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)
+        changes = verdicts.without_news_of_failures(suite, changes)
         changes = verdicts.with_origins(suite, (*changes, *compared))
         if strict:
             changes = verdicts.with_doubts(suite, changes)
