@@ -98,6 +98,8 @@ FAR = (
     "an object two attributes away, a file or an installed package keeps the result;"
     " without `make=`"
 )
+UNREAD = "a block makes a generator and does not read it"
+OWN_LAZY = "an object of an own class does the work when it is asked for a value"
 OTHER_FUNCTION = "another, faster function is measured"
 
 # By name: the row of the page's table, and the module.
@@ -858,6 +860,25 @@ TRICKS: dict[str, tuple[str, str]] = {
             except FileNotFoundError: (path / name).write_text(str(sorted(X)))
         @fast
         def test_it(gpuperf, tmp_path): gpuperf.measure(f, tmp_path)
+        """,
+    ),
+    "generator_in_range": (
+        UNREAD,
+        """
+        @pytest.mark.gpuperf(limits=["time <= 10 ms"])
+        def test_it(gpuperf):
+            with gpuperf.range("rows"):
+                rows = (sorted(X) for _ in range(20))
+        """,
+    ),
+    "own_lazy": (
+        OWN_LAZY,
+        """
+        class Later:
+            def __init__(self, x): self.x = x
+            def value(self): return sorted(self.x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Later, X)
         """,
     ),
     "other_function": (

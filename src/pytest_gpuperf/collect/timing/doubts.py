@@ -40,7 +40,7 @@ _FIRST_RATIO, _FIRST_S = 10, 1e-4
 # New arguments are timed so often, because a busy machine interrupts some calls.
 _TURNS = 3
 # Less processor time of other threads is that of services, as of a progress bar.
-_BACKGROUND_S = 0.05
+_BACKGROUND_S = 0.02
 # Longer calls are not made again.
 _MOST_CALL_S = 1.0
 # The least number of equal distances between slow calls, and their share of all.
