@@ -126,6 +126,7 @@ WORK_DOUBTS = frozenset(
         "swallowed-error",
         "uneven-calls",
         "used-up",
+        "work-elsewhere",
         "wrong-result",
     }
 )
