@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute import stats
@@ -115,7 +115,22 @@ class Maker(Frozen, frozen=True, kw_only=True):
         If `use_unknown` is true, no roofline is calculated, because the use of the device
         is unknown.
         """
-        times = _time_estimates(timing)
+        by_source = _by_source(timing)
+        times = _time_estimates(timing, by_source)
+        series = tuple(
+            [
+                Series(
+                    metric="time",
+                    unit="s",
+                    source=source,
+                    values=samples,
+                    iterations_count=timing.iterations_count,
+                    discarded_count=timing.discarded_count,
+                )
+                for source, samples in by_source.items()
+            ]
+        )
+        facts = {**self.facts, **_facts_of(timing, by_source)}
         peaks = self.host_peaks if timing.unused else self.peaks
         known_peaks = None if peaks is None or work is None or use_unknown else peaks()
         roof = roof_of(
@@ -127,32 +142,19 @@ class Maker(Frozen, frozen=True, kw_only=True):
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
         )
-        series = tuple(
-            Series(
-                metric="time",
-                unit="s",
-                source=source,
-                values=samples,
-                iterations_count=timing.iterations_count,
-                discarded_count=timing.discarded_count,
-            )
-            for source, samples in _by_source(timing).items()
-        )
+        attained = roof.attained
+        if attained is not None:
+            facts |= peak_fact(known_peaks, attained.roof)
         record = self.record(
             key,
             kind,
             (*times, *roof.estimates),
             series=series,
             unmeasured=roof.unmeasured,
-            facts={
-                **self.facts,
-                **_facts_of(timing),
-                **peak_fact(known_peaks, roof.attained.roof if roof.attained else None),
-            },
+            facts=facts,
             work=work,
             timing=timing,
         )
-        attained = roof.attained
         if attained is None:
             return record
         # An impossible value deserves no A.
@@ -192,7 +194,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             Kind.COMPARE,
             tuple(speedups),
             series=series,
-            facts={**self.facts, **_facts_of(a)},
+            facts={**self.facts, **_facts_of(a, sides)},
             timing=replace(
                 a,
                 void=a.void or b.void,
@@ -266,9 +268,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
         """
         families = {family_of(e.metric, e.source) for e in estimates}
         notes = () if timing is None else timing.notes
-        codes = {note.code for note in notes}
         # The class that machine drift moves together with a time of the host.
         bound_class = BoundClass.HOST
+        codes = {note.code for note in notes} if notes else ()
         if _WAITS in codes:
             bound_class = BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
         return Record(
@@ -300,9 +302,9 @@ def _facts_by_family(
     return {f.value: family_facts(f, known) for f in sorted(families)}
 
 
-def _facts_of(timing: Timing) -> dict[str, str]:
+def _facts_of(timing: Timing, sources: Collection[str]) -> dict[str, str]:
     facts = {"cache_mode": timing.cache_mode.value}
-    if {Source.CUPTI, Source.EVENTS} <= _by_source(timing).keys():
+    if Source.CUPTI in sources and Source.EVENTS in sources:
         facts[TIMED_BESIDE] = Source.CUPTI.value
     return facts
 
@@ -312,38 +314,42 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     return {timing.source: timing.samples, **timing.other_samples}
 
 
-def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
+def _time_estimates(
+    timing: Timing, by_source: Mapping[str, tuple[float, ...]]
+) -> tuple[Estimate, ...]:
     """Return the time metrics of a timing: by source, then only of the host."""
     estimates: list[Estimate] = []
     of_host = None
-    for source, samples in _by_source(timing).items():
-        middle = median_estimate("time", samples, source)
-        if source == Source.HOST:
-            of_host = middle
-        else:
-            middle = replace(middle, sm_clock_hz=timing.sm_clock_hz)
-        estimates.append(middle)
+    for source, samples in by_source.items():
+        ordered = sorted(samples)
+        low, high = stats.series_interval(samples) or (None, None)
+        is_host = source == Source.HOST
+        made = functools.partial(
+            Estimate, unit="s", source=source, sample_count=len(samples)
+        )
+        middle = functools.partial(
+            made,
+            value=stats.sorted_quantile(ordered, 0.5),
+            low=low,
+            high=high,
+            sm_clock_hz=None if is_host else timing.sm_clock_hz,
+        )
+        core = None
+        # A device does not depend on the core speed.
+        if is_host and source == timing.source:
+            core = core_speed(samples, timing.core_loops_s)
+        estimates.append(middle(metric="time", core=core))
         if len(samples) > 1:
-            estimates.append(replace(middle, metric="time.p50"))
-            estimates += [
-                Estimate(
-                    metric=metric,
-                    value=value,
-                    unit="s",
-                    source=source,
-                    sample_count=len(samples),
-                )
-                for metric, value in (
-                    ("time.p95", stats.quantile(samples, _P95)),
-                    ("time.min", min(samples)),
-                )
-            ]
-    # A device does not depend on the core speed.
-    if timing.source == Source.HOST:
-        core = core_speed(timing.samples, timing.core_loops_s)
-        estimates[0] = replace(estimates[0], core=core)
+            p95 = stats.sorted_quantile(ordered, _P95)
+            estimates += (
+                middle(metric="time.p50"),
+                made(metric="time.p95", value=p95),
+                made(metric="time.min", value=ordered[0]),
+            )
+        if is_host:
+            of_host = middle(metric="time.wall")
     if of_host is not None:
-        estimates.append(replace(of_host, metric="time.wall"))
+        estimates.append(of_host)
     if timing.returned:
         estimates.append(median_estimate("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
