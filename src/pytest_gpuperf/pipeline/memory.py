@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
     REFERENCES,
+    STORE_VERSION,
     Kind,
     Record,
     RecordKey,
@@ -48,6 +51,8 @@ _OF_MACHINE = frozenset(
 )
 # A run of fewer tests takes the usual spread from this number of tests of its machine.
 _SPREAD_TESTS = 500
+# The format in which a session was first written.
+_VERSION = attrgetter("schema_version")
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3
 
@@ -156,7 +161,10 @@ class Memory:
         if folder not in self._loaded:  # Asked three times for each test.
             self.learn(record.key.test_id, self._keys.get(record.key.test_id, ""))
             self.read([folder])
-        stored = self._of_run(folder)
+        # As `_of_run` and `_stored_key`, without their calls.
+        stored = self._loaded.get(folder) or self._parts.get(folder, {})
+        if record.key.test_id not in self._keys:
+            return stored.get(record.key, ())
         key = self._stored_key(record.key)
         if key == record.key:
             return stored.get(key, ())
@@ -218,6 +226,10 @@ class Memory:
             return
         self.read([folder])
         for key, records in self._loaded[folder].items():
+            # The usual store. Its many sessions are not asked one by one.
+            if min(map(_VERSION, records), default=0) == STORE_VERSION:
+                yield key, False, False
+                continue
             ids = [record.has_node_id for record in records]
             yield key, any(ids), all(ids)
 
@@ -239,7 +251,7 @@ class Memory:
         if slugs is not None:
             names = {folder_name(name) for name in slugs} | set(slugs)
             folders = tuple(folder for folder in folders if folder in names)
-        ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
         absent: dict[str, None] = {}
         for folder in folders:
             for key, any_id, all_ids in self._keys_of(store, folder):
@@ -351,7 +363,7 @@ class Memory:
         gone = self._gone(test_ids, slugs, scope=scope, python_minor=python_minor)
         if not gone:
             return {}, ()
-        known = set(test_ids) | set(map(self.key_of, test_ids))
+        known = set(test_ids) | {self._keys.get(t, t) for t in test_ids}
         every = [r for f in self._loaded.values() for rs in f.values() for r in rs]
         commits = [c for c in (session.commit, session.parent) if c]
         ours = of_project(every, known, commits)
@@ -388,7 +400,7 @@ class Memory:
             return {}
         self._read_whole(store.slugs())
         here = {folder_name(name) for name in slugs} | set(slugs)
-        ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
         stored = [record for _, _, record in self._records()]
         newest = max((record.arrival for record in stored), default=0)
         # A Python version without a newer session is no longer in use.
@@ -511,7 +523,7 @@ class Memory:
         """
         if self._store is None or not self._store.damage:
             return []
-        keys = set(map(self.key_of, test_ids))
+        keys = {self._keys.get(t, t) for t in test_ids}
         modules = {key.partition("::")[0] for key in keys}
         places = {folder_name(name) for name in slugs} | set(slugs)
         known = {key.test_id for stored in self._loaded.values() for key in stored}
@@ -593,14 +605,13 @@ def slug_of(record: Record) -> str:
     """Return the name of the GPU, chip or host that a record was measured on."""
     if record.kind is Kind.BINARY:
         return slug("-".join(sorted({kernel.target for kernel in record.kernels})))
-    # Merged from all families.
-    facts: dict[str, str] = {}
-    for of_family in record.facts.values():
-        facts |= of_family
-    gpu = facts.get("gpu_name")
-    if gpu is not None:
-        return slug(gpu)
-    return _host_slug(facts.get("cpu_model"), facts.get("core_count"))
+    # Stated by any family.
+    gpu = cpu_model = core_count = None
+    for facts in record.facts.values():
+        gpu = facts.get("gpu_name", gpu)
+        cpu_model = facts.get("cpu_model", cpu_model)
+        core_count = facts.get("core_count", core_count)
+    return _host_slug(cpu_model, core_count) if gpu is None else slug(gpu)
 
 
 def slugs_of_machine(environment: Environment, gpu_name: str | None) -> frozenset[str]:
@@ -616,5 +627,7 @@ def slugs_of_machine(environment: Environment, gpu_name: str | None) -> frozense
     return frozenset({host} if gpu_name is None else {host, slug(gpu_name)})
 
 
+# A run has few hosts, and asks for its own with each test.
+@functools.lru_cache(maxsize=64)
 def _host_slug(cpu_model: str | None, core_count: object) -> str:
     return slug(f"{cpu_model or 'host'} {core_count or ''}".strip())

@@ -204,6 +204,8 @@ def finish(
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
+    if suite.run is run:  # Otherwise it has other verdicts or records.
+        suite.counted = counted
     if config.record is not None:
         try:
             suite.site.keep(suite.run.references)
