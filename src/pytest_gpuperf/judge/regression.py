@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
+from pytest_gpuperf.compute.drift import LEAST_SESSIONS
 from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
-from pytest_gpuperf.judge.drift import with_drifts
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
@@ -117,6 +117,12 @@ def settle(
         for (case, _), ruling in zip(pairs, rulings, strict=True)
     )
     decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
+    longest = max([len(case.oldest) + len(case.stored) for case in cases], default=0)
+    if longest + 1 < LEAST_SESSIONS:
+        return tuple(decided)
+    # Needed only by long series.
+    from pytest_gpuperf.judge.drift import with_drifts
+
     return with_drifts(decided, cases, references, policy)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.machine import core_speed
-from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import MeasureError, UnitError
 from pytest_gpuperf.judge.grade import grade_of
@@ -34,6 +33,7 @@ from pytest_gpuperf.model.record import (
     Void,
     VoidCode,
 )
+from pytest_gpuperf.model.roofline import UNDECLARED
 from pytest_gpuperf.model.sample import (
     CacheMode,
     Estimate,
@@ -131,8 +131,20 @@ class Maker(Frozen, frozen=True, kw_only=True):
             ]
         )
         facts = {**self.facts, **_facts_of(timing, by_source)}
+        if work is None:  # Most tests, which need no roof.
+            return self.record(
+                key,
+                kind,
+                times,
+                series=series,
+                unmeasured=UNDECLARED,
+                facts=facts,
+                timing=timing,
+            )
+        from pytest_gpuperf.compute.roofline import peak_fact, roof_of
+
         peaks = self.host_peaks if timing.unused else self.peaks
-        known_peaks = None if peaks is None or work is None or use_unknown else peaks()
+        known_peaks = None if peaks is None or use_unknown else peaks()
         roof = roof_of(
             work,
             times[0],
@@ -407,6 +419,7 @@ def loop_record(
             there are none.
     """
     # A run without a loop loads none of these modules.
+    from pytest_gpuperf.compute.roofline import peak_fact
     from pytest_gpuperf.compute.scorecard import (
         hardware_of,
         peaks_of,

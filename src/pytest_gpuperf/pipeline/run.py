@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.memory import release_unused
 from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
@@ -389,6 +388,8 @@ def _again(
     else:
         identities = identities_of(suite.site.identity, role, count)
         # Memory held by this process is not available to fresh processes.
+        from pytest_gpuperf.collect.memory import release_unused
+
         release_unused()
         runs = repeat(
             suite.command,
