@@ -24,6 +24,8 @@ from pytest_gpuperf.model.metric import Better
 # The tail on each side of a change's two-sided interval. It equals the level of a run of
 # one pair, so that the interval of a significant change never contains "no change".
 INTERVAL_TAIL = 0.01
+# The exponential of more is not finite.
+_MOST_LOG = 700.0
 # Added to a denominator that may be 0, so that the quotient stays finite.
 _MOST_PART = 1e-12
 
@@ -490,8 +492,8 @@ class Tables:
 
 
 def relative_shift(log_shift: float | None) -> float | None:
-    """Convert a shift on a log scale to a relative shift, or None if unknown."""
-    return None if log_shift is None else math.expm1(log_shift)
+    """Convert a shift on a log scale to a finite relative shift, or None if unknown."""
+    return None if log_shift is None else math.expm1(min(log_shift, _MOST_LOG))
 
 
 def change_of(
@@ -501,7 +503,6 @@ def change_of(
     then = map(_RUN_VALUES, test.comparison.stored)
     nothing = not any(map(any, then))
     reference = 0.0 if nothing else test.in_unit(test.mean)
-    core, clock = test.comparison.core_shift, test.comparison.clock_shift
     change = partial(
         Change,
         effect=test.relative(residual.difference) if reference != 0 else None,
@@ -509,10 +510,10 @@ def change_of(
         reference=reference,
         session_count=len(test.stored),
         run_count=test.run_count,
-        machine_shift=math.expm1(residual.shift) if residual.shift else None,
+        machine_shift=relative_shift(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
-        core_shift=None if core is None else math.expm1(core),
-        clock_shift=None if clock is None else math.expm1(clock),
+        core_shift=relative_shift(test.comparison.core_shift),
+        clock_shift=relative_shift(test.comparison.clock_shift),
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )

@@ -117,19 +117,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         """
         by_source = _by_source(timing)
         times = _time_estimates(timing, by_source)
-        series = tuple(
-            [
-                Series(
-                    metric="time",
-                    unit="s",
-                    source=source,
-                    values=samples,
-                    iterations_count=timing.iterations_count,
-                    discarded_count=timing.discarded_count,
-                )
-                for source, samples in by_source.items()
-            ]
-        )
+        series = _series_of(timing, by_source)
         facts = {**self.facts, **_facts_of(timing, by_source)}
         if work is None:  # Most tests, which need no roof.
             return self.record(
@@ -326,6 +314,24 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     return {timing.source: timing.samples, **timing.other_samples}
 
 
+def _series_of(
+    timing: Timing, by_source: Mapping[str, tuple[float, ...]]
+) -> tuple[Series, ...]:
+    return tuple(
+        [
+            Series(
+                metric="time",
+                unit="s",
+                source=source,
+                values=samples,
+                iterations_count=timing.iterations_count,
+                discarded_count=timing.discarded_count,
+            )
+            for source, samples in by_source.items()
+        ]
+    )
+
+
 def _time_estimates(
     timing: Timing, by_source: Mapping[str, tuple[float, ...]]
 ) -> tuple[Estimate, ...]:
@@ -431,14 +437,7 @@ def loop_record(
     summary = summarize(loop)
     recorded, warmup = len(loop.steps), loop.warmup_count
     if loop.failure is None and recorded <= warmup:
-        message = "the loop recorded no step"
-        remedy = "put each turn of it into `with steps.step():`"
-        if recorded:
-            message = (
-                f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
-            )
-            remedy = "let it run more steps, or warm up fewer"
-        raise MeasureError(message, remedy=remedy)
+        raise _without_steps(recorded, warmup)
     ran_on = hardware_of(work, loop.units, peaks, hardware)
     utilisation = utilisation_of(summary, work, peaks, hardware)
     estimates, gaps = [*estimates_of(loop, summary)], [*_gaps_of(loop, summary)]
@@ -470,6 +469,15 @@ def loop_record(
         )
     notes = tuple(_notes_of(loop))
     return replace(record, void=_void_of(loop), notes=notes, steps=summary)
+
+
+def _without_steps(recorded: int, warmup: int) -> MeasureError:
+    """Return the error of a loop of which no step counts."""
+    if not recorded:
+        remedy = "put each turn of it into `with steps.step():`"
+        return MeasureError("the loop recorded no step", remedy=remedy)
+    message = f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
+    return MeasureError(message, remedy="let it run more steps, or warm up fewer")
 
 
 def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
