@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated
@@ -391,6 +392,11 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject non-finite numbers, clocks <= 0, and wrong counts of cores or clocks."""
+        # A decoder makes new texts for each value, of which a store has 100,000.
+        for name in ("metric", "unit", "source"):
+            text = getattr(self, name)
+            if type(text) is str:  # Not a Source.
+                msgspec.structs.force_setattr(self, name, sys.intern(text))
         numbers = (
             *self.half_widths,
             *self.quantiles,
