@@ -40,6 +40,7 @@ SCHEMAS = {
     "baseline copy": "pytest-gpuperf/baseline-copy/1",
     "baseline import": "pytest-gpuperf/baseline-import/1",
     "baseline send": "pytest-gpuperf/baseline-send/1",
+    "baseline prune": "pytest-gpuperf/baseline-prune/1",
     "baseline migrate": "pytest-gpuperf/baseline-migrate/1",
     "verify": "pytest-gpuperf/verify/1",
     "doctor": "pytest-gpuperf/doctor/1",
