@@ -17,7 +17,8 @@ the suite, for good. *2 %*: by N(0, 2 %). *mixture*: so are 9 tests of 10, and o
 mixture of which one in five was drawn anew since the sessions were stored. *shifted*: a
 mixture, and one test in ten is 10 to 60 % slower in today's suite alone, because other
 tests run before it. `--own 1` lets each stored session have timed 8 tests alone, in turn.
-`--part` runs a part, whose first values are alone, too. `--device` gives times of a GPU,
+`--part` runs a part, whose first values are alone, too. `--shards 8` counts alarms in runs
+of eight such suites, each a shard on its own machine. `--device` gives times of a GPU,
 `--choices` shows what an autotuner chose, `--better` asks for improvements: the mirror
 image. The last two columns are the runs in 100 whose unchanged tests are told as another
 alone, and the share of the planted +30 % that is. Not simulated: workers that measure side
@@ -226,6 +227,8 @@ class Size:
         choices: Whether the choice of an autotuner is seen.
 
         better: Whether improvements are asked for.
+
+        shards: Suites that are the shards of one run.
     """
 
     tests: int
@@ -237,6 +240,7 @@ class Size:
     device: bool = False
     choices: bool = False
     better: bool = False
+    shards: int = 1
 
     @property
     def sign(self) -> int:
@@ -482,7 +486,9 @@ def judge(
     config = CONFIG
     if suite.size.better:
         config = replace(CONFIG, update=Update.IMPROVED)
-    first = plan_retests(cases, config, references=references)
+    first = plan_retests(
+        cases, config, references=references, shard_count=suite.size.shards
+    )
     suspects = [int(test_id) for test_id in first.suspects]
     if ask_first and 0 not in suspects:
         suspects.append(0)
@@ -509,7 +515,10 @@ def judge(
 
     confirmed = again([*map(int, first.controls)], control=True)
     confirmed |= again(suspects, control=False)
-    verdicts = settle(cases, confirmed, looks=first.looks, references=references)
+    policy = Policy(shard_count=suite.size.shards)
+    verdicts = settle(
+        cases, confirmed, policy, looks=first.looks, references=references
+    )
     change = verdicts[0].change
     sees = None if change is None else change.detectable_effect
     wanted = Outcome.IMPROVED if suite.size.better else Outcome.REGRESSED
@@ -771,7 +780,11 @@ def score(machine: Machine, *, size: Size, suites: int, power: int) -> Score:
         suite = Suite(machine, size, draw)
         cases = cases_of(suite)
         unchanged = judge(suite, cases, {})
-        alarms += bool(unchanged.moved)
+        others_moved = [
+            bool(judge(other, cases_of(other), {}).moved)
+            for other in (Suite(machine, size, draw) for _ in range(1, size.shards))
+        ]
+        alarms += bool(unchanged.moved) or any(others_moved)
         apart += bool(unchanged.apart)
         if number >= power:
             continue
@@ -865,6 +878,7 @@ def main() -> None:
     parser.add_argument(
         "--own", default="0", help="processes that time stored tests alone (0)"
     )
+    parser.add_argument("--shards", type=int, default=1, help="of a run (1)")
     for name in ("part", "device", "choices", "better"):
         parser.add_argument(f"--{name}", action="store_true", help="see above")
     parser.add_argument(
@@ -915,6 +929,7 @@ def _sizes(options: argparse.Namespace) -> Iterator[Size]:
             device=options.device,
             choices=options.choices,
             better=options.better,
+            shards=options.shards,
         )
 
 

@@ -11,6 +11,8 @@ WRONG = {
     "gpuperf-max-regression": "5",
     "gpuperf-min-judged": "many",
     "gpuperf-compare-across": "weather",
+    "gpuperf-shard": "5/4",
+    "gpuperf-run-id": "7" * 201,
     "gpuperf-confirm": "-1",
     "gpuperf-confirm-by": "luck",
     "gpuperf-against": "-1",

@@ -27,6 +27,7 @@ from pytest_gpuperf.judge.case import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.model.checkout import is_of
+from pytest_gpuperf.model.environment import session_on
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     REFERENCES,
@@ -734,7 +735,9 @@ def _accept_run(
         old, slug = records[0].key, slug_of(records[0])
         alone = fresh.get(old, ())
         session = with_alone(
-            stored_record(records, run.header.session, run.version),
+            stored_record(
+                records, session_on(run.header.session, records[0].host), run.version
+            ),
             alone,
             suspected=any(record.role is Role.CONFIRM for record in alone),
         )

@@ -609,6 +609,7 @@ class Suite:
             reported_count=len(expected) - len(missing),
             missing=tuple(missing),
             interrupted=self._interrupted,
+            measuring_count=self.site.all_expected().measuring_count,
         )
 
     def header(self) -> Header:
