@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Protocol, final
 
 from pytest_gpuperf.collect.load import Load, LoadFile
@@ -36,6 +37,12 @@ class Clock(Protocol):
 
     def process_cpu_ns(self) -> int:
         """Return the processor time of all threads of the process [ns]."""
+
+    def threads_cpu_ns(self, native_ids: Sequence[int]) -> int:
+        """Return the processor time of some threads of the process [ns], 0 if unknown."""
+
+    def children_cpu_ns(self) -> int | None:
+        """Return the processor time of running child processes [ns], or None without any."""
 
     def waits_count(self) -> int | None:
         """
@@ -75,6 +82,20 @@ class SystemClock:
         # The bound method itself, for the same reason as above.
         self.load = load_file.load
         self.close = load_file.close
+
+    def threads_cpu_ns(self, native_ids: Sequence[int]) -> int:
+        """Return the processor time of some threads [ns], 0 if not on Linux."""
+        # Imported here, because most calls leave no thread.
+        from pytest_gpuperf.collect.processor_time import of_threads_ns
+
+        return of_threads_ns(native_ids)
+
+    def children_cpu_ns(self) -> int | None:
+        """Return the processor time of running child processes [ns], or None without any."""
+        # Imported here, because most samples are not interrupted.
+        from pytest_gpuperf.collect.processor_time import of_children_ns
+
+        return of_children_ns()
 
     def waits_count(self) -> int | None:
         """Return the voluntary context switches of the thread, or None if not on Linux."""
@@ -126,11 +147,14 @@ class CoreLoop:
 
     Args:
         clock: Source of the time.
+
+    Attributes:
+        due_ns: The time from which the loop is timed again [ns].
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._next_ns: int | None = None
+        self.due_ns: float = -inf
         self._loop_ns = 0
 
     def around_s(self) -> float | None:
@@ -144,19 +168,19 @@ class CoreLoop:
         """
         before_ns = self._loop_ns
         now_ns = self._clock.now_ns()
-        if self._next_ns is None or now_ns >= self._next_ns:
-            self._time(now_ns)
+        if now_ns >= self.due_ns:
+            self.refresh(now_ns)
         if min(before_ns, self._loop_ns) <= 0:
             return None
         return (before_ns + self._loop_ns) / 2 / NS_PER_S
 
-    def refresh(self) -> None:
-        """Time the loop again, unless already timed within the last millisecond."""
-        now_ns = self._clock.now_ns()
-        if self._next_ns is None or now_ns >= self._next_ns:
-            self._time(now_ns)
+    def refresh(self, now_ns: int) -> None:
+        """
+        Time the loop again.
 
-    def _time(self, now_ns: int) -> None:
+        Args:
+            now_ns: The current time [ns], from `due_ns` on.
+        """
         if self._clock.conditions():
             self._loop_ns = 0
         else:
@@ -166,7 +190,7 @@ class CoreLoop:
                 # is excluded.
                 loop_ns = min(loop_ns, self._ran_ns())
             self._loop_ns = loop_ns
-        self._next_ns = now_ns + _LOOP_EVERY_NS
+        self.due_ns = now_ns + _LOOP_EVERY_NS
 
     def _ran_ns(self) -> int:
         """

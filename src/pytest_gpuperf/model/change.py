@@ -130,7 +130,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         machine = (self.machine_shift, self.session_spread)
         clocks = (self.core_shift, self.clock_shift)
         numbers = (*values, *chances, *machine, *clocks)
-        if all_finite([number or 0.0 for number in numbers]):
+        if all_finite(tuple(filter(None, numbers))):
             return  # The common case. A run has tens of thousands.
         finite("change", *values)
         finite("change.p", *chances)
@@ -402,7 +402,8 @@ class Progress(Frozen, frozen=True, kw_only=True):
 
         elapsed_s: Time so far [s].
 
-        left_s: Maximum remaining time [s], or None before the end of the first block.
+        left_s: Expected remaining time if all blocks are needed [s], or None before the
+            end of the first block.
 
         looked: Whether the blocks so far have just been judged. If not, a block begins.
 

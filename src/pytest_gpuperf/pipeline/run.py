@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.memory import release_unused
 from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
@@ -34,6 +33,7 @@ from pytest_gpuperf.report.terminal import (
     positional_ids,
     side_by_side,
     unsteady_parameters,
+    unstored_gains,
 )
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
@@ -154,7 +154,10 @@ def decide(
         )
         changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)
+        changes = verdicts.without_news_of_failures(suite, changes)
         changes = verdicts.with_origins(suite, (*changes, *compared))
+        if strict:
+            changes = verdicts.with_doubts(suite, changes)
         decided = without_repeats((*limits, *changes))
         suite.verdicts = tuple(_worded(suite, decided))
     return verdicts.shifts(first, confirmed, references)
@@ -209,6 +212,8 @@ def finish(
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
+    if suite.run is run:  # Otherwise it has other verdicts or records.
+        suite.counted = counted
     if config.record is not None:
         try:
             suite.site.keep(suite.run.references)
@@ -224,10 +229,20 @@ def finish(
 
 
 def _tell_of_identity(suite: Suite) -> None:
-    improved = [v for v in suite.verdicts if v.outcome is Outcome.IMPROVED]
+    improved = [
+        v for v in suite.verdicts if v.outcome is Outcome.IMPROVED and not v.of_revision
+    ]
     changed = [str(v.key) for v in improved if changed_test(v)]
     if changed and suite.config.update is not Update.ALL:
         suite.remark(changed_tests(changed))
+    gained = dict.fromkeys(str(v.key) for v in improved if not changed_test(v))
+    if gained and suite.config.update in {None, Update.NEW}:
+        # Needed only for stores, and one is open.
+        from pytest_gpuperf.baseline.store import storing_command
+
+        place = suite.memory.place() if suite.config.baseline_named else None
+        command = storing_command(place, what=Update.IMPROVED.value)
+        suite.remark(unstored_gains([*gained], command))
     if suite.unsteady:
         suite.remark(unsteady_parameters([*suite.unsteady]))
     positional = suite.positional_ids()
@@ -392,6 +407,8 @@ def _again(
     else:
         identities = identities_of(suite.site.identity, role, count)
         # Memory held by this process is not available to fresh processes.
+        from pytest_gpuperf.collect.memory import release_unused
+
         release_unused()
         runs = repeat(
             suite.command,
