@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from math import ceil, inf
 from operator import attrgetter, is_not, itemgetter
 
@@ -494,8 +494,9 @@ class CallSampler:
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
         void = self._contract.void(partial(self._compare, samples, chosen))
+        used_device = self.on_device and not chosen.unused
         # A device compiles its kernels in the first call.
-        alone_s = None if self.on_device and not chosen.unused else self.first_call_s
+        alone_s = None if used_device else self.first_call_s
         notes = [*self._contract.notes(samples, self._output, alone_s)]
         used_up = bool(notes) and any(note.code == "used-up" for note in notes)
         if self._doubts is not None and void is None and not used_up:
@@ -526,15 +527,11 @@ class CallSampler:
             cache_mode=self._cache_mode,
             result=self._output,
             core_loops_s=loops_s if has_loops else (),
-            sm_clock_hz=median_clock_hz(counted)
-            if self.on_device and not chosen.unused
-            else None,
+            sm_clock_hz=median_clock_hz(counted) if used_device else None,
             unused=chosen.unused,
             garbage=None if self._paired else self._garbage(),
             notes=(
-                *chosen.notes,
-                *notes,
-                *left,
+                *chain(chosen.notes, notes, left),
                 *self._sample_notes(samples, best),
                 *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
@@ -891,7 +888,7 @@ class CallSampler:
         if garbage is None or not _GARBAGE_SHARE < garbage.time_s / wall_s <= 1:
             return
         text = (
-            f"a call leaves {garbage.objects_count:.3g} objects of garbage, and collecting"
+            f"a call leaves {garbage.objects_count:,.0f} objects of garbage, and collecting"
             f" them takes {garbage.time_s / wall_s:.0%} of its time (time.with_gc)"
         )
         yield Note(code="garbage", text=text)
