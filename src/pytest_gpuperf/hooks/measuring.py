@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
-from pytest_gpuperf.collect.session import collection_digest, new_session, part_of
+from pytest_gpuperf.collect.session import collection_digest, new_session
 from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
@@ -238,10 +238,10 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
     return made
 
 
-def identity_of(workerinput: Mapping[str, Any]) -> ProcessIdentity:
+def identity_of(workerinput: Mapping[str, Any], run_id: str | None) -> ProcessIdentity:
     """Return a process identity in a run whose controller has not loaded the gate."""
     session = replace(
-        new_session(SystemClock()),
+        new_session(SystemClock(), run_id),
         id=workerinput["id"],
         started_unix_s=workerinput["started_unix_s"],
     )
@@ -305,7 +305,7 @@ class Measuring:
         if isinstance(identity, str):
             process = codec.from_text(identity, ProcessIdentity)
         else:
-            process = identity_of(identity)
+            process = identity_of(identity, read.run_id)
         site = Site.in_worker(read, process)
         return cls(config, bench_of(site), Memory(read))
 
@@ -341,6 +341,7 @@ class Measuring:
             for item in left_out
             if TEST_ID in item.stash and id(item) not in self._deselected
         ]
+        count = len({i.stash[TEST_ID] for i in self._collected if TEST_ID in i.stash})
         self.pytest_deselected(left_out)
         self._collected.clear()
         self._deselected.clear()
@@ -367,7 +368,7 @@ class Measuring:
                 unsure_modules=tuple(unsure),
                 collected=collection_digest(collected) if collected else None,
                 collected_count=len(collected) or None,
-                shard=part_of(*options.split_part(session.config)),
+                measuring_count=count or None,
                 keys={
                     i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash
                 },
@@ -400,7 +401,7 @@ class Measuring:
             return []
         session, device = site.identity.session, site.device()
         lines = []
-        if option.verbose > 0:
+        if option.verbose > 0 or site.shard() is not None:
             lines.append(machine_line(session.machine, session.run, site.shard()))
         if device is not None:
             choice = site.choice()
