@@ -410,11 +410,13 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader, count, day = _OptionReader(config), texts.parse_count, texts.DAY_S
+    reader, count = _OptionReader(config), texts.parse_count
+    of_a_day = count(1, texts.DAY_S)
     read = texts.Config(
         root=str(config.rootpath),
         **reader.stores(),
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
+        ratchet=reader.word("gpuperf_ratchet", texts.Ratchet.OFF),
         sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
         alone=reader.read("gpuperf_alone", count(0), 1),
         max_regression=reader.read(
@@ -436,7 +438,7 @@ def _read(config: pytest.Config) -> Config:
         jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
         ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, day), None),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", of_a_day, None),
         disable=reader.flag("gpuperf_disable"),
         disabled_aside=reader.is_disabled_aside(),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
@@ -456,7 +458,7 @@ def _read(config: pytest.Config) -> Config:
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
-        lock_timeout_s=reader.read("gpuperf_lock_timeout", count(1, day), 600.0),
+        lock_timeout_s=reader.read("gpuperf_lock_timeout", of_a_day, 600.0),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),
@@ -640,14 +642,11 @@ class _OptionReader:
         return device
 
     def stores(self) -> dict[str, Any]:
-        """Return the fields of the store, of its stand-in and of what must be stored."""
+        """Return the fields of the store, and of the store that stands in for it."""
         named = self.read("gpuperf_baseline", self._store, None)
         folder = self.config.rootpath / _DEFAULT_STORE
         found = str(folder) if named is None and folder.is_dir() else None
-        from pytest_gpuperf.config import Ratchet
-
         return {
-            "ratchet": self.word("gpuperf_ratchet", Ratchet.OFF),
             "baseline": named or found,
             "baseline_named": named is not None,
             "baseline_fallback": self.read(

@@ -217,9 +217,9 @@ class CallSampler:
         self._synchronize: Callable[[], None] | None = None
         # The next sample whose result is checked, and the last one.
         self._check_at, self._checked_count = 1, 0
-        # Time of collecting garbage, its objects, and the calls that left it. Time of
-        # dropping results.
-        self._swept_ns = self._swept_count = self._called_count = self._dropped_ns = 0
+        # Time of collecting garbage and of dropping results, objects of garbage, and the
+        # calls that left them.
+        self._swept_ns = self._dropped_ns = self._swept_count = self._called_count = 0
         # The wait of the warm-up.
         self._watched: Callable[[], None] | None = None
         self._settle: Callable[[object], None] | None = settle
@@ -360,7 +360,7 @@ class CallSampler:
         self._waits_count = instruments.clock.waits_count()
         self._blocks_count = instruments.clock.blocks_count()
         # The first collection finds what was left before the measurement.
-        self._swept_ns = self._swept_count = self._called_count = self._dropped_ns = 0
+        self._swept_ns = self._dropped_ns = self._swept_count = self._called_count = 0
         if self._doubts is not None:
             self._doubts.begin()
 
@@ -611,14 +611,22 @@ class CallSampler:
                 samples,
                 first_call_s=self.first_call_s,
                 walls_s=[r.wall_s for r in self.readings],
-                garbage=self._garbage(),
-                dropped_s=self._finalized_s(),
+                garbage_s=self._garbage_s(),
                 calls_count=calls_count,
                 interrupted=len(chosen.places) < len(self.readings) or chosen.by_cpu,
                 probe_of=lambda request: self._probe(
                     request, chosen, usual_s=0.0, calls_count=calls_count
                 ),
             )
+
+    def _garbage_s(self) -> float:
+        """Return the time of cleaning up after a call, outside of the samples [s]."""
+        count = max(1, self._called_count)
+        garbage_ns = self._swept_ns / count
+        # Other results are only freed.
+        if has_finalizer(self._output):
+            garbage_ns += self._dropped_ns * self._batch_count / count
+        return garbage_ns / NS_PER_S
 
     def _probe(
         self,
@@ -819,14 +827,6 @@ class CallSampler:
             objects_count=self._swept_count / count,
             time_s=self._swept_ns / NS_PER_S / count,
         )
-
-    def _finalized_s(self) -> float:
-        """Return the time of finalizing a result [s], or 0 if it is only freed."""
-        if not has_finalizer(self._output):
-            return 0.0
-        # A batch keeps its last result alone.
-        count = max(1, self._called_count) / self._batch_count
-        return self._dropped_ns / NS_PER_S / count
 
     def _gave_up(self) -> bool:
         before, now = self._waits_before, self._instruments.clock.waits_count()
