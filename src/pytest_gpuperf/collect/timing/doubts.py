@@ -267,10 +267,12 @@ class Doubts:
 
 def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     """Yield a doubt if each n-th call does the work of the calls between."""
-    places = [i for i, s in enumerate(samples) if s > _MOST_RATIO * usual_s]
+    mean_s = sum(samples) / len(samples)
+    # Of calls below a microsecond, the one after a slow one is slow, too, on its own scale.
+    least_s = max(_MOST_RATIO * usual_s, mean_s / 2)
+    places = [i for i, s in enumerate(samples) if s > least_s]
     gaps = Counter(map(operator.sub, places[1:], places))
     period, count = gaps.most_common(1)[0] if gaps else (0, 0)
-    mean_s = sum(samples) / len(samples)
     # Interruptions have no period, or come one after the other for a while.
     expected_count = max(len(places), len(samples) / period) if period > 1 else inf
     if count < max(_PERIODS, _PERIODIC * expected_count) or mean_s < _UNEVEN * usual_s:

@@ -492,7 +492,7 @@ class CallSampler:
         void = self._contract.void(partial(self._compare, samples, chosen))
         # A device compiles its kernels in the first call.
         alone_s = None if self.on_device and not chosen.unused else self.first_call_s
-        notes = [*self._contract.notes(samples, self._output, alone_s)]
+        notes = [*self._contract.notes(samples, self._output, alone_s), *left]
         used_up = any(note.code == "used-up" for note in notes)
         if void is None and not used_up:
             notes += self._doubtful(samples, chosen)
@@ -528,7 +528,6 @@ class CallSampler:
             notes=(
                 *chosen.notes,
                 *notes,
-                *left,
                 *self._sample_notes(samples, best),
                 *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
@@ -622,7 +621,9 @@ class CallSampler:
     def _garbage_s(self) -> float:
         """Return the time of cleaning up after a call, outside of the samples [s]."""
         count = max(1, self._called_count)
-        garbage_ns = self._swept_ns / count
+        # Less than an object a call was left by something else.
+        is_own = self._swept_count >= count
+        garbage_ns = self._swept_ns / count if is_own else 0.0
         # Other results are only freed.
         if has_finalizer(self._output):
             garbage_ns += self._dropped_ns * self._batch_count / count
