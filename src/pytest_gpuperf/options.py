@@ -60,6 +60,11 @@ _OPTIONS = (
         "PATH",
         "compare with this store: a folder, a .json file, a URL",
     ),
+    _Option(
+        "gpuperf-baseline-fallback",
+        "PATH",
+        "compare with this snapshot while the database is away",
+    ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     _Option(
         "gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"
@@ -135,6 +140,10 @@ _TEXT: Any = str | int | float if pytest.version_tuple >= (9, 2) else "string"
 # or need several lines.
 _INI = (
     ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
+    (
+        "gpuperf_ratchet",
+        "an improvement fails until it is stored: on, or off (default)",
+    ),
     (
         "gpuperf_alone",
         "fresh processes in which a run that stores measures tests alone (1)",
@@ -281,7 +290,9 @@ def must_judge(config: pytest.Config) -> bool:
         return False
     store = _ini_text(config, "gpuperf_baseline")
     if config.getoption("gpuperf_baseline") is None and store:
-        return bool((config.rootpath / store).exists())
+        path = store.removeprefix("sqlite:///").partition("#")[0]
+        # Only a server knows whether it has sessions.
+        return "://" in path or bool((config.rootpath / path).exists())
     if _is_set(config, "gpuperf_baseline") or _is_set(config, "gpuperf_min_judged"):
         return True
     paths = bool(config.getoption("file_or_dir", default=None))
@@ -399,13 +410,13 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader, count, day = _OptionReader(config), texts.parse_count, texts.DAY_S
-    baseline, named = reader.baseline()
+    reader, count = _OptionReader(config), texts.parse_count
+    of_a_day = count(1, texts.DAY_S)
     read = texts.Config(
         root=str(config.rootpath),
-        baseline=baseline,
-        baseline_named=named,
+        **reader.stores(),
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
+        ratchet=reader.word("gpuperf_ratchet", texts.Ratchet.OFF),
         sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
         alone=reader.read("gpuperf_alone", count(0), 1),
         max_regression=reader.read(
@@ -427,7 +438,7 @@ def _read(config: pytest.Config) -> Config:
         jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
         ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, day), None),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", of_a_day, None),
         disable=reader.flag("gpuperf_disable"),
         disabled_aside=reader.is_disabled_aside(),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
@@ -447,7 +458,7 @@ def _read(config: pytest.Config) -> Config:
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
-        lock_timeout_s=reader.read("gpuperf_lock_timeout", count(1, day), 600.0),
+        lock_timeout_s=reader.read("gpuperf_lock_timeout", of_a_day, 600.0),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),
@@ -630,13 +641,18 @@ class _OptionReader:
                 raise ValueError(str(error)) from error
         return device
 
-    def baseline(self) -> tuple[str | None, bool]:
-        """Return the store, or None, and True if an option or ini value names the store."""
+    def stores(self) -> dict[str, Any]:
+        """Return the fields of the store, and of the store that stands in for it."""
         named = self.read("gpuperf_baseline", self._store, None)
-        if named is not None:
-            return named, True
         folder = self.config.rootpath / _DEFAULT_STORE
-        return (str(folder), False) if folder.is_dir() else (None, False)
+        found = str(folder) if named is None and folder.is_dir() else None
+        return {
+            "baseline": named or found,
+            "baseline_named": named is not None,
+            "baseline_fallback": self.read(
+                "gpuperf_baseline_fallback", self._store, None
+            ),
+        }
 
     def shard(self) -> Shard | None:
         """Return the shard that our option or those of pytest-split name, or None."""
@@ -675,6 +691,12 @@ class _OptionReader:
         path = Path(self.path(text.partition("::")[0]))
         if path.suffix == ".py":
             message = "a test file; the option takes a value: a folder or a .json file"
+            raise ValueError(message)
+        from pytest_gpuperf.model.url import sqlite_url
+
+        url = sqlite_url(text)
+        if url is not None and not path.is_dir():
+            message = f"the file of a database; write {url}"
             raise ValueError(message)
         if path.is_file() and path.suffix.lower() != ".json":
             message = "a file without the .json suffix; name a folder or a .json file"

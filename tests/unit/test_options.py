@@ -27,6 +27,7 @@ from pytest_gpuperf.model.shard import Shard
 # option, what is written, what is read, another text, what is read then
 EACH: dict[str, tuple[str, object, str, object]] = {
     "baseline": ("a", "{root}/a", "b", "{root}/b"),
+    "baseline_fallback": ("a", "{root}/a", "sqlite:///b.db", "sqlite:///b.db"),
     "update": ("new", Update.NEW, "all", Update.ALL),
     "max_regression": ("7.5 %", 0.075, "off", None),
     "min_judged": ("95%", 0.95, ".5 %", 0.005),

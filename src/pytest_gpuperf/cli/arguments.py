@@ -415,6 +415,31 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         dest="machines",
     ),
     _Command(
+        "baseline import",
+        "store results of pytest-benchmark and nvbench",
+        ".gpuperf benchmark.json",
+        "copies:imported",
+    ),
+    *(_FORMAT, _STORE),
+    _Argument("files FILE", "a JSON file of the other tool", nargs="+"),
+    _Command(
+        "baseline send",
+        "store the sessions that runs could not store while a database was away",
+        "postgresql://db.example/perf",
+        "copies:send",
+    ),
+    *(_FORMAT, _STORE),
+    _Argument(
+        "files FILE", "a file that a run has kept (all in .gpuperf-unsent)", nargs="*"
+    ),
+    _Command(
+        "baseline migrate",
+        "create the tables of a database, as its owner",
+        "postgresql://db.example/perf",
+        "copies:migrate",
+    ),
+    *(_FORMAT, _STORE),
+    _Command(
         "baseline grants",
         "print the statements that let roles of PostgreSQL store or read",
         "",

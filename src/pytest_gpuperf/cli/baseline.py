@@ -17,7 +17,7 @@ from pytest_gpuperf.baseline.history import (
     stored_record,
     with_alone,
 )
-from pytest_gpuperf.baseline.store import storing_command
+from pytest_gpuperf.baseline.store import names_database, storing_command
 from pytest_gpuperf.cli.output import GOOD, print_table, read_run
 from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
@@ -238,7 +238,10 @@ def restore(arguments: argparse.Namespace) -> int:
     aside = {slug: series for slug, series in store.aside().items() if series}
     if not aside:
         message = f"no run has dropped anything from {arguments.store} of late"
-        raise ConfigError(message, remedy="restore the store from version control")
+        remedy = "restore the store from version control"
+        if names_database(arguments.store):
+            remedy = "restore the database from a copy"
+        raise ConfigError(message, remedy=remedy)
     content = of_tests(
         aside,
         arguments.test,

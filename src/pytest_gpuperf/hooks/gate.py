@@ -248,7 +248,14 @@ class Gate:
     def pytest_runtestloop(
         self, session: pytest.Session
     ) -> Generator[None, object, object]:
-        """Settle every held test after the loop, even if an exception ended the loop."""
+        """
+        Read the stored sessions before the loop, and settle every held test after it,
+        even if an exception ended the loop.
+        """
+        try:
+            self.suite.read_baseline()
+        except GpuPerfError as error:
+            raise pytest.UsageError(f"gpuperf: {error}") from error
         try:
             with self._heeding_exits():
                 result = yield

@@ -21,7 +21,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import WITH_GARBAGE, Family
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -108,15 +108,27 @@ class Maker(Frozen, frozen=True, kw_only=True):
         kind: Kind,
         work: Work | None,
         use_unknown: bool = False,
+        judged: Sequence[str] = (),
     ) -> Record:
         """
         Return the record of a timed function or block.
 
-        If `use_unknown` is true, no roofline is calculated, because the use of the device
-        is unknown.
+        Args:
+            key: The key of the record.
+
+            timing: The timing.
+
+            kind: The kind of measurement.
+
+            work: The work of a call, or None if not declared.
+
+            use_unknown: Whether the use of the device is unknown. Then there is no
+                roofline.
+
+            judged: The metrics that the test is judged by.
         """
         by_source = _by_source(timing)
-        times = _time_estimates(timing, by_source)
+        times = _time_estimates(timing, by_source, with_garbage=WITH_GARBAGE in judged)
         series = _series_of(timing, by_source)
         facts = {**self.facts, **_facts_of(timing, by_source)}
         if work is None:  # Most tests, which need no roof.
@@ -333,9 +345,21 @@ def _series_of(
 
 
 def _time_estimates(
-    timing: Timing, by_source: Mapping[str, tuple[float, ...]]
+    timing: Timing,
+    by_source: Mapping[str, tuple[float, ...]],
+    *,
+    with_garbage: bool = False,
 ) -> tuple[Estimate, ...]:
-    """Return the time metrics of a timing: by source, then only of the host."""
+    """
+    Return the time metrics of a timing: by source, then only of the host.
+
+    Args:
+        timing: The timing.
+
+        by_source: Its samples [s].
+
+        with_garbage: Whether to add the garbage of calls that leave none.
+    """
     estimates: list[Estimate] = []
     of_host = None
     for source, samples in by_source.items():
@@ -368,6 +392,21 @@ def _time_estimates(
             of_host = middle(metric="time.wall")
     if of_host is not None:
         estimates.append(of_host)
+    garbage = timing.garbage
+    if (
+        of_host is not None
+        and garbage is not None
+        and (with_garbage or garbage.time_s > 0)
+    ):
+        estimates.append(
+            replace(
+                of_host,
+                metric=WITH_GARBAGE,
+                value=of_host.value + garbage.time_s,
+                low=_plus(of_host.low, garbage.time_s),
+                high=_plus(of_host.high, garbage.time_s),
+            )
+        )
     if timing.returned:
         estimates.append(median_estimate("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
@@ -379,6 +418,10 @@ def _time_estimates(
         )
         estimates.append(first)
     return tuple(estimates)
+
+
+def _plus(value: float | None, more: float) -> float | None:
+    return None if value is None else value + more
 
 
 def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:
@@ -516,12 +559,23 @@ def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
 
 
 def _notes_of(loop: Loop) -> Iterator[Note]:
+    from pytest_gpuperf.compute.steps import slow_start
+
     void = [step for step in loop.steps[loop.warmup_count :] if step.void]
     if void:
         named = "; ".join(f"step {step.index}: {step.void}" for step in void[:_NAMED])
         more = f"; {len(void) - _NAMED} more" if len(void) > _NAMED else ""
         text = f"{len(void)} of the steps did not count ({named}{more})"
         yield Note(code="void-steps", text=text)
+    first = slow_start(loop.counted)
+    if first is not None:
+        count, ratio = first
+        text = (
+            f"the first {count} steps that count took {ratio:,.0f} times the median of the"
+            " later steps, which may have less to do; let warmup= leave them out, or give"
+            " each step new work"
+        )
+        yield Note(code="less-work", text=text, doubt=True)
     if loop.waiting is Waiting.STEP:
         yield Note(
             code="host-phases",

@@ -41,6 +41,8 @@ __all__ = [
     "StoredRecord",
     "Void",
     "VoidCode",
+    "is_node_id",
+    "module_of",
 ]
 
 # Test id of the reference workloads. No test of a project has this id.
@@ -124,6 +126,7 @@ WORK_DOUBTS = frozenset(
         "swallowed-error",
         "uneven-calls",
         "used-up",
+        "work-elsewhere",
         "wrong-result",
     }
 )
@@ -460,6 +463,23 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         )
 
 
+def module_of(test_id: str) -> str:
+    """Return the module of a test, from its key or id."""
+    return test_id.partition("::")[0]
+
+
+def is_node_id(schema_version: int, node_id: str) -> bool:
+    """
+    Return True if the key of a stored record is a pytest id.
+
+    Args:
+        schema_version: The format version in which the record was first written.
+
+        node_id: The `node_id` of the record.
+    """
+    return schema_version < _KEYED_SINCE and not node_id
+
+
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
     A measurement in one session, which is a line of the baseline.
@@ -522,4 +542,4 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     @property
     def has_node_id(self) -> bool:
         """True if the key is a pytest id, relative to the root folder of a run."""
-        return self.schema_version < _KEYED_SINCE and not self.node_id
+        return is_node_id(self.schema_version, self.node_id)

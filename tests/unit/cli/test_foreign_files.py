@@ -160,8 +160,10 @@ READINGS = [
     ("smi.txt", "# gpu    pwr     sm\n# Idx      W      %\n    0     86     30\n"),
     (
         "dates.txt",
-        "#Date       Time        gpu     sm\n#YYYYMMDD   HH:MM:SS    Idx      %\n"
-        " 20260101   10:00:00      0     30\n",
+        (
+            "#Date       Time        gpu     sm\n#YYYYMMDD   HH:MM:SS    Idx      %\n"
+            " 20260101   10:00:00      0     30\n"
+        ),
     ),
     (
         "page.txt",

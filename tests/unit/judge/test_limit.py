@@ -14,7 +14,8 @@ from pytest_gpuperf.compute.spread import Z_95, Spread, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.limit import judge_limit, straddles
+from pytest_gpuperf.judge.limit import doubted, judge_limit, straddles
+from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
@@ -26,7 +27,15 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from unit.judge.building import KEY, estimate, gap_of, of_sessions, record
+from unit.judge.building import (
+    KEY,
+    case,
+    confirmation,
+    estimate,
+    gap_of,
+    of_sessions,
+    record,
+)
 
 US = 1e-6
 Z = 2.5758293035489004  # two-sided 99 %
@@ -47,6 +56,31 @@ def by_events(value: float, text: str, *, note: bool = True) -> Verdict:
         estimate(10 * US, "time.host", source="host"),
         notes=(held,) if note else (),
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "full_us", "doubt", "outcome"),
+    [
+        ("less-work", 900, True, Outcome.INCONCLUSIVE),
+        ("less-work", 600, True, Outcome.IMPROVED),
+        ("less-work", 900, False, Outcome.IMPROVED),
+        ("lazy-result", None, True, Outcome.INCONCLUSIVE),
+        ("background-work", None, True, Outcome.IMPROVED),
+    ],
+)
+def test_an_improvement_of_doubtful_work_is_undecided(
+    code: str, full_us: float | None, outcome: Outcome, *, doubt: bool
+) -> None:
+    """Unless a call with all the work is faster than the baseline, too."""
+    one = case(500 * US, [900 * US] * 3)
+    (verdict,) = settle([one], {one.name: confirmation(*[500 * US] * 5)})
+    full_s = None if full_us is None else full_us * US
+    note = Note(code=code, text="it is doubtful", doubt=doubt, full_s=full_s)
+    told = doubted(verdict, [record(estimate(500 * US), notes=(note,))])
+
+    assert verdict.outcome is Outcome.IMPROVED
+    assert told.outcome is outcome
+    assert (told.reason is Reason.IN_DOUBT) == (outcome is Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +130,49 @@ def test_five_processes_do_not_decide_what_the_launch_may_be() -> None:
         Outcome.INCONCLUSIVE,
         Cause.STRADDLES_LAUNCH,
     )
+
+
+@given(
+    value_us=st.floats(1, 99), limit_us=st.floats(0.01, 200), held_us=st.floats(0, 150)
+)
+def test_what_is_above_a_limit_without_any_launch_fails(
+    value_us: float, limit_us: float, held_us: float
+) -> None:
+    """Only the part that may be launch is in doubt, however large it is."""
+    held = Note(code="holds-launch", text="a part may be the host's launch")
+    verdict = judged(
+        f"time <= {limit_us!r} us",
+        estimate(value_us * US, source="events"),
+        estimate(held_us * US, "time.host", source="host"),
+        notes=(held,),
+    )
+    low_us = value_us * math.exp(-Z * 0.015) - min(held_us, value_us)
+    if abs(low_us - limit_us) > 1e-9:
+        assert (verdict.outcome is Outcome.FAILED) is (low_us > limit_us)
+
+
+@pytest.mark.parametrize(
+    ("again_us", "outcome"), [(30, Outcome.FAILED), (20, Outcome.INCONCLUSIVE)]
+)
+def test_processes_far_beyond_a_limit_decide_it_without_their_launch(
+    again_us: float, outcome: Outcome
+) -> None:
+    """Five of them, as without a launch, and however much the sessions differ."""
+    held = Note(code="holds-launch", text="up to 10 us are the host's launch")
+    first = record(
+        estimate(15 * US, source="events"),
+        estimate(10 * US, "time.host", source="host"),
+        notes=(held,),
+    )
+    again = [record(estimate(again_us * US, source="events"), notes=(held,))] * 5
+    verdict = judge_limit(
+        parse_limit("time <= 12 us", names={"time", "time.host"}),
+        first,
+        spread=Spread(fraction=2.0),
+        retest=retest(again),
+    )
+
+    assert verdict.outcome is outcome
 
 
 def retest(records: Iterable[Record]) -> Retest:

@@ -31,6 +31,7 @@ from pytest_gpuperf.collect.base import (
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
+from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     CountedSamples,
@@ -343,6 +344,7 @@ class RangeTimer:
         self._waits_count: int | None = None
         self._blocks_count: int | None = None
         self._cpu_ns = self._start_ns = 0
+        self._elsewhere = Elsewhere(clock)
 
     def __enter__(self) -> RangeTimer:
         """Wait for the device, then start."""
@@ -392,6 +394,7 @@ class RangeTimer:
         )
         notes = [_LOADED_NOTE] if loaded else []
         # The wait for a device is part of a block.
+        notes += self._elsewhere.left()
         if waits and not in_use:
             notes.append(_WAITS_NOTE)
             if uses_disk(self._clock, self._blocks_count, calls_count=1):
@@ -532,14 +535,17 @@ def _sample_by_turns(
         sampler.accept(reading)
 
 
-def _sweep(now_ns: Callable[[], int], young_due: int, older_due: int, _: int) -> int:
+def _sweep(
+    now_ns: Callable[[], int], young_due: int, older_due: int, _: int
+) -> tuple[int, int]:
     young_count, older_count, _ = gc.get_count()
     if young_count <= young_due:
-        return 0
+        return 0, 0
     begun_ns = now_ns()
     found_count = gc.collect(1 if older_count > older_due else 0)
+    took_ns = now_ns() - begun_ns
     # Looking at objects that are no garbage is not a cost of the calls.
-    return now_ns() - begun_ns if found_count > _LEAST_GARBAGE else 0
+    return (took_ns, found_count) if found_count > _LEAST_GARBAGE else (0, 0)
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:

@@ -15,6 +15,7 @@ from math import ceil, inf
 from operator import attrgetter, is_not, itemgetter
 
 from pytest_gpuperf.collect.base import (
+    Garbage,
     TimedCall,
     Timing,
     calls,
@@ -48,6 +49,7 @@ from pytest_gpuperf.collect.timing.readings import (
     resolution_of,
     tracer_notes,
 )
+from pytest_gpuperf.collect.timing.results import has_finalizer
 from pytest_gpuperf.collect.timing.same_work import (
     Argument,
     SameWork,
@@ -92,7 +94,8 @@ _MOST_COMPARED_S = 1.0
 # Of a shorter time by events, the host's launch may be a large part (8 to 27 us on an
 # H200). A smaller share than this is within what sessions differ by.
 _HOLDS_LAUNCH_S, _HOLDS_LAUNCH_SHARE = 1e-4, 0.1
-_US_PER_S = 1e6
+# A smaller part is within what sessions differ by. A larger one than the call is a doubt.
+_GARBAGE_SHARE = 0.05
 # After a pause this long, a GeForce has lowered its clock, and raises it during the
 # sample. The clock of an H200 stayed for 2 s.
 _PAUSE_NS = 20_000_000
@@ -127,8 +130,8 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         originals: Copies of the arguments.
 
-        sweep: Collects garbage if it is due, and returns the time that it took [ns].
-            Never called in a sample.
+        sweep: Collects garbage if it is due, and returns the time that it took [ns] and
+            the number of collected objects. Never called in a sample.
 
         young_due: Number of young objects above which `sweep` may be due, or infinity
             if it never is.
@@ -145,7 +148,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     timers: Timers
     core_loop: CoreLoop
     originals: Originals
-    sweep: Callable[[], int]
+    sweep: Callable[[], tuple[int, int]]
     young_due: float
     thresholds: tuple[int, int, int]
 
@@ -206,6 +209,7 @@ class CallSampler:
         self.first_call_s = 0.0
         self.is_cold = self.on_device = False
         self._request = request
+        self._paired = paired
         self._instruments = instruments
         # A fixed number of calls leaves none for a call on the original content.
         fixed = request.iterations is not None
@@ -217,8 +221,9 @@ class CallSampler:
         self._synchronize: Callable[[], None] | None = None
         # The next sample whose result is checked, and the last one.
         self._check_at, self._checked_count = 1, 0
-        # Time of collecting garbage, and the calls that left it.
-        self._swept_ns = self._called_count = 0
+        # Time of collecting garbage and of dropping results, objects of garbage, and the
+        # calls that left them.
+        self._swept_ns = self._dropped_ns = self._swept_count = self._called_count = 0
         # The wait of the warm-up.
         self._watched: Callable[[], None] | None = None
         self._settle: Callable[[object], None] | None = settle
@@ -359,7 +364,7 @@ class CallSampler:
         self._waits_count = instruments.clock.waits_count()
         self._blocks_count = instruments.clock.blocks_count()
         # The first collection finds what was left before the measurement.
-        self._swept_ns = self._called_count = 0
+        self._swept_ns = self._dropped_ns = self._swept_count = self._called_count = 0
         if self._doubts is not None:
             self._doubts.begin()
 
@@ -482,6 +487,8 @@ class CallSampler:
         if not chosen.places:
             message = "every sample was taken at an SM clock far below the median"
             raise MeasureError(message, remedy="let the GPU cool, or lock its clock")
+        # Before anything else takes time, in which threads that were left could end.
+        left = [] if self._doubts is None else self._doubts.left(self._called_count)
         if self._request.check is not None and len(self.readings) > self._checked_count:
             self._contract.last_output(self._output)
         best, *other_sources = chosen.sources
@@ -523,9 +530,11 @@ class CallSampler:
             if self.on_device and not chosen.unused
             else None,
             unused=chosen.unused,
+            garbage=None if self._paired else self._garbage(),
             notes=(
                 *chosen.notes,
                 *notes,
+                *left,
                 *self._sample_notes(samples, best),
                 *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
@@ -605,13 +614,23 @@ class CallSampler:
                 self._output,
                 samples,
                 first_call_s=self.first_call_s,
-                wall_s=statistics.median([r.wall_s for r in self.readings]),
-                garbage_s=self._swept_ns / NS_PER_S / max(1, self._called_count),
+                walls_s=[r.wall_s for r in self.readings],
+                garbage_s=self._garbage_s(),
                 calls_count=calls_count,
+                interrupted=len(chosen.places) < len(self.readings) or chosen.by_cpu,
                 probe_of=lambda request: self._probe(
                     request, chosen, usual_s=0.0, calls_count=calls_count
                 ),
             )
+
+    def _garbage_s(self) -> float:
+        """Return the time of cleaning up after a call, outside of the samples [s]."""
+        count = max(1, self._called_count)
+        garbage_ns = self._swept_ns / count
+        # Other results are only freed.
+        if has_finalizer(self._output):
+            garbage_ns += self._dropped_ns * self._batch_count / count
+        return garbage_ns / NS_PER_S
 
     def _probe(
         self,
@@ -754,12 +773,20 @@ class CallSampler:
             wait: Waits for the device after the batch, or None if no device is in use.
         """
         __tracebackhide__ = True
-        # Frees the memory of the last output before the next call.
-        self._output = None
         instruments = self._instruments
+        now_ns, thread_cpu_ns = (
+            instruments.clock.now_ns,
+            instruments.clock.thread_cpu_ns,
+        )
+        # Frees the memory of the last output before the next call.
+        begun_ns = now_ns()
+        self._output = None
+        self._dropped_ns += now_ns() - begun_ns
         # Before a setup makes objects that live longer than the call.
         if gc.get_count()[0] > instruments.young_due:
-            self._swept_ns += instruments.sweep()
+            took_ns, found_count = instruments.sweep()
+            self._swept_ns += took_ns
+            self._swept_count += found_count
         self._called_count += self._batch_count
         call = self._next_call()
         if self._flush is not None:
@@ -767,25 +794,17 @@ class CallSampler:
         if self._synchronize is not None:
             self._synchronize()
         timers = instruments.timers
-        paused_ns = 0 if not self._ended_ns else instruments.now_ns() - self._ended_ns
+        paused_ns = 0 if not self._ended_ns else now_ns() - self._ended_ns
         self._clock_before_hz = None
         if timers.sm_clock_hz is not None and paused_ns > _PAUSE_NS:
             self._clock_before_hz = timers.sm_clock_hz()
         # A setup, or the turn of another process, may take seconds.
         core_loop = self._core_loop
-        if (
-            core_loop is not None
-            and (at_ns := instruments.now_ns()) >= core_loop.due_ns
-        ):
+        if core_loop is not None and (at_ns := now_ns()) >= core_loop.due_ns:
             core_loop.refresh(at_ns)
         repeat_count = self._batch_count - 1
-        returned_ns = None
+        returned_ns = cpu_ns = None
         modules_count = len(sys.modules)
-        cpu_ns = None
-        now_ns, thread_cpu_ns = (
-            instruments.clock.now_ns,
-            instruments.clock.thread_cpu_ns,
-        )
         # Read outside of the sample, because the readings take 1 us and 0.3 us.
         if self._tells_interruptions:
             self._waits_before = instruments.clock.waits_count()
@@ -808,6 +827,16 @@ class CallSampler:
             self._ended_ns = now_ns()
         return _Batch(elapsed_ns, returned_ns, cpu_ns, loaded)
 
+    def _garbage(self) -> Garbage | None:
+        """Return the garbage of a call, or None if the test has switched the collector off."""
+        if self._instruments.young_due == inf:
+            return None
+        count = max(1, self._called_count)
+        return Garbage(
+            objects_count=self._swept_count / count,
+            time_s=self._swept_ns / NS_PER_S / count,
+        )
+
     def _gave_up(self) -> bool:
         before, now = self._waits_before, self._instruments.clock.waits_count()
         return before is not None and now is not None and now > before
@@ -827,6 +856,8 @@ class CallSampler:
         least_ns = _SHORT * SAMPLE_RESOLUTIONS * resolution_ns
         if middle_s * self._batch_count * NS_PER_S < least_ns:
             yield _SHORT_CALL
+        if self._swept_ns and not self._paired:
+            yield from self._garbage_notes()
         if source == Source.EVENTS and middle_s < _HOLDS_LAUNCH_S:
             yield from self._launch_notes(middle_s)
         if self._doubts is None and (request.make or request.reference):
@@ -853,6 +884,18 @@ class CallSampler:
         )
         yield Note(code="few-samples", text=text, doubt=fraction > _WIDE)
 
+    def _garbage_notes(self) -> Iterator[Note]:
+        """Yield a note if collecting the garbage of a call takes a part of its time."""
+        garbage = self._garbage()
+        wall_s = statistics.median([r.wall_s for r in self.readings])
+        if garbage is None or not _GARBAGE_SHARE < garbage.time_s / wall_s <= 1:
+            return
+        text = (
+            f"a call leaves {garbage.objects_count:.3g} objects of garbage, and collecting"
+            f" them takes {garbage.time_s / wall_s:.0%} of its time (time.with_gc)"
+        )
+        yield Note(code="garbage", text=text)
+
     def _launch_notes(self, middle_s: float) -> Iterator[Note]:
         """Yield a note on the launch in a short time by events."""
         returned_s = [r.returned_s for r in self.readings if r.returned_s is not None]
@@ -861,8 +904,8 @@ class CallSampler:
         is_busy = self._batch_count > 1 and held_s < middle_s
         if held_s > _HOLDS_LAUNCH_SHARE * middle_s and not is_busy:
             text = (
-                f"up to {held_s * _US_PER_S:.3g} us of {middle_s * _US_PER_S:.3g} us may be"
-                " the host's launch, which events begin before; cupti leaves it out"
+                f"up to {held_s / middle_s:.0%} of the time may be the host's launch, which"
+                " events begin before; cupti leaves it out"
             )
             yield Note(code=HOLDS_LAUNCH, text=text)
 
