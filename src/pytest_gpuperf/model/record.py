@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated
@@ -337,10 +338,6 @@ class AcceptedLevel(BulkRecord, array_like=True, frozen=True, kw_only=True):
         finite("accepted", self.value, self.started_unix_s)
 
 
-# The metrics, units and sources of all values, of which a run has few.
-_TEXTS: dict[str, str] = {}
-
-
 class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
     The values of a session's processes for one metric. In a file, a list.
@@ -402,8 +399,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         for name in ("metric", "unit", "source"):
             text = getattr(self, name)
             if type(text) is str:  # Not a Source.
-                shared = _TEXTS.setdefault(text, text)
-                msgspec.structs.force_setattr(self, name, shared)
+                msgspec.structs.force_setattr(self, name, sys.intern(text))
         numbers = (
             *self.half_widths,
             *self.quantiles,
