@@ -38,6 +38,9 @@ class MarkedTest:
 
         verdicts: The verdicts on its limits.
 
+        may_change: Whether the end of the run may change its report, or None before that
+            was asked.
+
         in_body: Whether the body runs. A report made meanwhile belongs to a subtest.
 
         ended_early: Whether a report other than that of a passed call has measurements.
@@ -49,6 +52,7 @@ class MarkedTest:
         "fixture",
         "in_body",
         "key",
+        "may_change",
         "plan",
         "test_id",
         "typed",
@@ -62,6 +66,7 @@ class MarkedTest:
         self.fixture: GpuPerf | None = None
         self.digests: Digests | None = None
         self.verdicts: tuple[Verdict, ...] = ()
+        self.may_change: bool | None = None
         self.in_body = self.ended_early = False
 
     def copy(self) -> MarkedTest:

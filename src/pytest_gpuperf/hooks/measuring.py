@@ -61,19 +61,24 @@ _NARROWEST = 20
 _SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 
 
-def _count_before(session: pytest.Session, bench: Bench) -> None:
+def _count_before(
+    session: pytest.Session,
+    bench: Bench,
+    tests: Sequence[tuple[pytest.Item, MarkedTest]],
+) -> None:
     """
     Set the counters of a bench before the tests run.
 
     Args:
-        session: The session with the selected tests.
+        session: The session.
 
         bench: The bench of this process.
+
+        tests: The tests that measure.
     """
     site, measurer = bench.site, bench.measurer
     if not isinstance(measurer, TimingMeasurer):
         return
-    tests = [(i, marked) for i in session.items if (marked := marked_of(i)) is not None]
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # Nearly all runs return here, before anything is loaded.
     if not any(
@@ -268,6 +273,8 @@ class Measuring:
         self._collected_ids: list[str] = []
         # The deselected tests among them, by identity.
         self._deselected: set[int] = set()
+        # The tests that run, with their items, after the collection.
+        self._marked: list[tuple[pytest.Item, MarkedTest]] = []
         # The ledger of the test whose body is running.
         self._ledger: Ledger | None = None
         # The test of the last hook, looked up once and not in each of its phases.
@@ -315,20 +322,22 @@ class Measuring:
         """Publish the tests that are going to measure, and the modules that run as a whole."""
         if options.only_shows(session.config):
             return
-        measuring = [i for i in session.items if MARKED in i.stash]
-        tests = [item.stash[MARKED] for item in measuring]
+        self._marked = [
+            (item, test)
+            for item in session.items
+            if (test := marked_of(item)) is not None
+        ]
+        measuring = [item for item, _ in self._marked]
+        tests = [test for _, test in self._marked]
         collected = self._collected_ids
         # By identity, because xdist changes the node ids of groups.
         kept = set(map(id, session.items))
         left_out = [i for i in self._collected if id(i) not in kept]
-        dropped = [
-            test.test_id
-            for item in left_out
-            if (test := marked_of(item)) is not None
-            and id(item) not in self._deselected
-        ]
-        marked = filter(None, map(marked_of, self._collected))
-        count = len({test.test_id for test in marked})
+        not_run = [(i, test) for i in left_out if (test := marked_of(i)) is not None]
+        dropped = [test.test_id for i, test in not_run if id(i) not in self._deselected]
+        here = set(map(id, self._collected))  # Not the copies of repeated tests.
+        of_all = [t.test_id for i, t in (*self._marked, *not_run) if id(i) in here]
+        count = len(set(of_all))
         self.pytest_deselected(left_out)
         self._collected.clear()
         self._deselected.clear()
@@ -414,11 +423,11 @@ class Measuring:
             and not session.config.option.continue_on_collection_errors
         )
         if not (broken or options.only_shows(session.config)):
-            self._prepare(session)
-            _count_before(session, self.bench)
+            self._prepare()
+            _count_before(session, self.bench, self._marked)
         return (yield)
 
-    def _prepare(self, session: pytest.Session) -> None:
+    def _prepare(self) -> None:
         """
         Open, read and load all files needed for measuring.
 
@@ -435,13 +444,13 @@ class Measuring:
         if site.device() is None:  # Nothing to take turns on.
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
-            read_functions(i for i in session.items if MARKED in i.stash)
+            read_functions(item for item, _ in self._marked)
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
-        tests = [test for test in map(marked_of, session.items) if test is not None]
+        tests = [test for _, test in self._marked]
         if any(test.plan.limits or test.plan.min_grade for test in tests):
             import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
 
@@ -504,10 +513,12 @@ class Measuring:
         return test.fixture
 
     def _may_change(self, test: MarkedTest) -> bool:
-        plan = test.plan
-        return self.judging and self.bench.site.may_change(
-            has_limits=bool(plan.limits or plan.min_grade)
-        )
+        if test.may_change is None:
+            limited = bool(test.plan.limits or test.plan.min_grade)
+            test.may_change = self.judging and self.bench.site.may_change(
+                has_limits=limited
+            )
+        return test.may_change
 
     def _nested(
         self, test: MarkedTest, reports: list[pytest.TestReport]

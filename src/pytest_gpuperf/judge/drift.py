@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from statistics import fmean, median
 
 from pytest_gpuperf.compute.change import is_exact
@@ -21,7 +22,12 @@ from pytest_gpuperf.judge.case import Case, Policy, Reference
 from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
 from pytest_gpuperf.model.change import Comparison, Drift
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.verdict import Verdict
+
+# Getters, because each comprehension of each test is a call.
+_CHOICE, _VALUE = attrgetter("choice"), attrgetter("value")
+_RUN_VALUES = attrgetter("run_values")
 
 
 def with_drifts(
@@ -62,20 +68,22 @@ def _is_long(case: Case) -> bool:
 def _drift(
     case: Case, references: Sequence[Reference], policy: Policy, level: float
 ) -> Drift | None:
-    case = replace(case, stored=(*case.oldest, *case.stored))
+    if case.oldest:
+        case = replace(case, stored=(*case.oldest, *case.stored))
+    # Without other tests or kernels, all sessions are compared. Nearly all series end here.
+    is_whole = case.session is None and len(set(map(_CHOICE, case.stored))) == 1
+    if is_whole and case.current is not None:
+        every = [*map(_VALUE, case.stored), case.current]
+        if _moved_logs(case, every) is None:
+            return None
     whole = comparison_of(case, policy)
     if whole is None or is_exact(whole):  # Equality finds the first step.
         return None
     by_session = {stored.session.id: stored for stored in case.stored}
     first = by_session[whole.session_ids[0]].session
     raw = [by_session[name].value for name in whole.session_ids]
-    sessions = [*raw, case.current or whole.current]
-    if min([min(session.run_values) for session in sessions]) <= 0:
-        return None
-    logs = mean_logs([session.run_values for session in sessions])
-    # Nearly all series end here, before references are compared.
-    least = math.log1p(LIMITS * (case.limit or 0.0))
-    if len(logs) < LEAST_SESSIONS or not case.sign * end_change(logs) > least:
+    logs = _moved_logs(case, [*raw, case.current or whole.current])
+    if logs is None:  # References need not be compared.
         return None
     moves = _moves(whole, reference_comparisons(references, [whole]))
     if moves and not moves.keys() >= {*whole.session_ids, _NOW}:
@@ -90,8 +98,22 @@ def _drift(
             logs, at_one_speed, (*whole.session_ids, _NOW), strict=True
         )
     ]
-    trend = drift_of(logs, machine, least=least, level=level)
+    trend = drift_of(logs, machine, least=_least(case), level=level)
     return None if trend is None else _told(trend, len(logs), first.started_unix_s)
+
+
+def _least(case: Case) -> float:
+    """Return the smallest drift of a case, on a log scale."""
+    return math.log1p(LIMITS * (case.limit or 0.0))
+
+
+def _moved_logs(case: Case, sessions: Sequence[SessionValue]) -> list[float] | None:
+    """Return the logarithms of a series, or None if its ends are near each other."""
+    values = [*map(_RUN_VALUES, sessions)]
+    if len(values) < LEAST_SESSIONS or min(map(min, values)) <= 0:
+        return None
+    logs = mean_logs(values)
+    return logs if case.sign * end_change(logs) > _least(case) else None
 
 
 def _told(trend: Trend, count: int, since_unix_s: float) -> Drift:
