@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from math import ceil, inf
 from operator import attrgetter, is_not, itemgetter
 
