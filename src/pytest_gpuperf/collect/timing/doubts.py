@@ -43,6 +43,8 @@ _TURNS = 3
 _BACKGROUND_S = 0.02
 # Longer calls are not made again.
 _MOST_CALL_S = 1.0
+# Two readings of the clock are a part of a shorter time.
+_LEAST_DROPPED_S = 1e-6
 # Objects of garbage of a call, on average.
 _LEAST_GARBAGE = 0.5
 # The least number of equal distances between slow calls, and their share of all.
@@ -155,7 +157,7 @@ class Doubts:
         yield from _uneven(walls_s, wall_s)
         if garbage is not None and garbage.time_s > usual_s:
             yield from self._garbage_notes(garbage, usual_s)
-        if dropped_s > usual_s:
+        if dropped_s > max(usual_s, _LEAST_DROPPED_S):
             yield _finalizer_note(dropped_s, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))

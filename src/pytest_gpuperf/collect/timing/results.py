@@ -80,6 +80,7 @@ def has_finalizer(output: object) -> bool:
         type(getattr(type(value), "__del__", None)) is FunctionType
         or getweakrefcount(value)
         for value in (output, *_members(output))
+        if not isinstance(value, type)  # The class of an object outlives it.
     )
 
 
