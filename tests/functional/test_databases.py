@@ -169,7 +169,7 @@ def test_the_printed_grants_let_roles_store_and_read(project: Project) -> None:
     assert [run.ret for run in (*stored, gated, refused)] == [0, 0, 0, 1, 1]
     assert lines(gated, "test_x[b] x", "REGRESSED")
     assert "permission denied" in said(refused)
-    assert "name a role that may do this, such as gpuperf_write" in said(refused)
+    assert "name a role that may do this: gpuperf_write stores" in said(refused)
 
 
 @pytest.mark.parametrize("options", [(), (NEW,)])
@@ -367,3 +367,23 @@ def test_what_a_run_dropped_is_restored(project: Project, place: str) -> None:
     assert "no run has dropped anything" in again.stderr
     assert "restore the database from a copy" in again.stderr
     assert lines(gated, "test_x[c] x", "unchanged")
+
+
+def test_old_sessions_are_removed_by_command(project: Project) -> None:
+    """Counted first; fewer than a comparison uses are refused, as is a folder."""
+    project.store(sessions=1)
+    place = "sqlite:///perf.db"
+    command("baseline", "copy", ".gpuperf", place, folder=project.path)
+    prune = ("baseline", "prune", place)
+    counted, removed = (
+        command(*prune, *options, folder=project.path)
+        for options in (("--dry-run",), ("--sessions=20", "--format=json"))
+    )
+    few = command(*prune, "--sessions=19", folder=project.path)
+    files = command("baseline", "prune", ".gpuperf", folder=project.path)
+
+    assert "would remove 0 values of " in counted.stdout
+    assert set(json.loads(removed.stdout)["values"].values()) == {0}
+    assert (few.returncode, files.returncode) == (2, 2)
+    assert "keep 20 sessions or more" in few.stderr
+    assert "is not the URL of a database" in files.stderr

@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES} - {PACKAGE})
 STATIONS = [room for room in ROOMS if room.parent == PACKAGE]
 NO_ROOM = {"utils", "helpers", "common", "core", "misc", "util", "tools", "base"}
-MOST_FILES = 300  # pytest reads their names at each start: some 7 us each
+MOST_FILES = 320  # pytest reads their names at each start: some 7 us each
 LEAST_STATEMENTS = 30  # of a module that one other imports: less is a slice of that one
 # a face of the package, and two nouns of their own: what the system says, what a call sees
 SMALL_NOUNS = {

@@ -188,6 +188,36 @@ class DatabaseStore:
         with self._writing():
             return True
 
+    def prune(self, newest_count: int, *, dry_run: bool) -> dict[str, int]:
+        """
+        Remove values that no comparison uses any more, and their details.
+
+        The owner of the tables may do that. The sessions themselves stay, so that one
+        that is sent again is known.
+
+        Args:
+            newest_count: Sessions that stay of each series, besides the oldest.
+
+            dry_run: Whether to count only.
+
+        Returns:
+            The number of values by kind of machine.
+        """
+        counts: dict[str, int] = {}
+        with self._writing() as engine:
+            reader = SessionReader(engine, self._place)
+            for slug in self._slugs(engine):
+                rows = reader.outdated(self._kind(slug), newest_count=newest_count)
+                counts[slug] = len(rows)
+                if dry_run:
+                    continue
+                names = ("session", "metric", "test", "setting", "revision")
+                engine.delete("value", rows, names)
+                records = {(row[0], *row[2:]) for row in rows}
+                left = set(reader.records_left({row[0] for row in rows}))
+                engine.delete("detail", sorted(records - left), (names[0], *names[2:]))
+        return counts
+
     def accept_edits(self) -> Repair:
         """Refuse: nothing was edited by hand."""
         message, remedy = _READ_ONLY

@@ -65,8 +65,22 @@ class Engine(Protocol):
             rows: The columns of each row in order, without a serial number.
         """
 
+    def delete(
+        self, table: str, rows: Iterable[Sequence[object]], names: Sequence[str]
+    ) -> None:
+        """
+        Remove rows from a table.
+
+        Args:
+            table: The table.
+
+            rows: Some columns of each row, which together name it.
+
+            names: The names of these columns.
+        """
+
     def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block whose rows are all added, or none if it raises."""
+        """Return a block whose changes are all made, or none if it raises."""
 
     def schema(self) -> int | None:
         """Return the number of the tables, or None if there are none."""
@@ -183,9 +197,17 @@ class SqliteEngine:
         with self._errors():
             self._connection.executemany(statement, rows)
 
+    def delete(
+        self, table: str, rows: Iterable[Sequence[object]], names: Sequence[str]
+    ) -> None:
+        """Remove rows from a table."""
+        where = " AND ".join(f"{name} = ?" for name in names)
+        with self._errors():
+            self._connection.executemany(f"DELETE FROM {table} WHERE {where}", rows)  # noqa: S608 - names of this package
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a block whose rows are all added, or none if it raises."""
+        """Return a block whose changes are all made, or none if it raises."""
         with self._errors():
             self._rows_of("BEGIN IMMEDIATE")
         try:

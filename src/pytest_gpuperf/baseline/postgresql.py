@@ -125,9 +125,17 @@ class PostgresqlEngine:
                 columns = zip(*whole[start : start + _ROWS], strict=True)
                 cursor.execute(statement, [list(column) for column in columns])
 
+    def delete(
+        self, table: str, rows: Iterable[Sequence[object]], names: Sequence[str]
+    ) -> None:
+        """Remove rows from a table."""
+        where = " AND ".join(f"{name} = %s" for name in names)
+        with self._errors(), self._connection.cursor() as cursor:
+            cursor.executemany(f"DELETE FROM {table} WHERE {where}", list(rows))  # noqa: S608 - names of this package
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a block whose rows are all added, or none if it raises."""
+        """Return a block whose changes are all made, or none if it raises."""
         with self._errors(), self._connection.transaction():
             yield
 
@@ -217,7 +225,8 @@ class PostgresqlEngine:
         errors = self._psycopg.errors
         if isinstance(error, errors.InsufficientPrivilege):
             return (
-                "name a role that may do this, such as gpuperf_write, or do not store"
+                "name a role that may do this: gpuperf_write stores, and the owner of "
+                "the tables prunes"
             )
         if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable):
             return "wait until the other runs have ended, then try again"

@@ -101,6 +101,48 @@ class SessionReader:
             whole.setdefault(record.key, []).append(record)
         return {key: tuple(whole[key]) for key in sorted(whole)}
 
+    def outdated(self, slug: str, *, newest_count: int) -> list[_Row]:
+        """
+        Return the keys of values that no comparison uses any more, as rows.
+
+        Of each series, the newest sessions stay, and the oldest, from which a drift is
+        measured. Of a test whose level was accepted, all sessions since then stay.
+
+        Args:
+            slug: The kind of machine.
+
+            newest_count: Sessions that stay of each series.
+        """
+        keys = self._keys(slug, None)
+        events = self._events(slug, keys)
+        metrics = self._metrics(None)
+        alike = "PARTITION BY v.test, v.metric, v.setting, s.company"
+        rows = self._engine.rows(
+            "SELECT n.session, n.metric, n.test, n.setting, n.revision FROM (SELECT "  # noqa: S608 - numbers
+            "v.session, v.metric, v.test, v.setting, v.revision, "
+            f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
+            f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
+            "FROM value v JOIN session s ON s.arrival = v.session "
+            "JOIN test t ON t.id = v.test WHERE t.kind = ?) n "
+            f"WHERE n.age > {newest_count} AND n.place > {OLDEST_LIMIT}",
+            plain(slug),
+        )
+        return [
+            row
+            for row in rows
+            for name in [metrics[row[1]][0]]
+            if not events.accept_count(row[2], name)
+            or row[0] < events.start(row[2], name)
+        ]
+
+    def records_left(self, sessions: Iterable[int]) -> Iterator[_Place]:
+        """Yield the records of some sessions that have a value."""
+        for some in chunks(sessions):
+            yield from self._engine.rows(
+                "SELECT DISTINCT session, test, setting, revision FROM value "  # noqa: S608 - numbers
+                f"WHERE session IN ({some})"
+            )
+
     def removed(self, slug: str) -> StoredSeries:
         """Return the sessions of a slug that were set aside."""
         keys = self._keys(slug, None)

@@ -440,6 +440,20 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     *(_FORMAT, _STORE),
     _Command(
+        "baseline prune",
+        "remove old sessions of a database, as its owner",
+        "postgresql://db.example/perf --sessions 60",
+        "copies:prune",
+    ),
+    *(_FORMAT, _STORE),
+    _Argument(
+        "--sessions N",
+        "newest sessions of each series that stay (60)",
+        count,
+        default=60,
+    ),
+    _Argument("--dry-run", "only count what would be removed"),
+    _Command(
         "baseline grants",
         "print the statements that let roles of PostgreSQL store or read",
         "",

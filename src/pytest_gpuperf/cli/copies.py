@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.files import read_whole
-from pytest_gpuperf.baseline.history import Append
+from pytest_gpuperf.baseline.history import SESSION_LIMIT, Append
 from pytest_gpuperf.baseline.rows import digest
 from pytest_gpuperf.baseline.store import (
     UNSENT,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
+    from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.baseline.protocol import Store
 
@@ -103,14 +104,50 @@ def send(arguments: argparse.Namespace) -> int:
     )
 
 
-def migrate(arguments: argparse.Namespace) -> int:
-    """Create the tables of a database, as its owner."""
-    if not names_database(arguments.store):
+def prune(arguments: argparse.Namespace) -> int:
+    """Remove old sessions of a database, as its owner."""
+    least = SESSION_LIMIT
+    if arguments.sessions < least:
+        message = f"--sessions={arguments.sessions} is less than comparisons use"
+        raise ConfigError(message, remedy=f"keep {least} sessions or more")
+    store = _database(arguments.store)
+    counts = store.prune(arguments.sessions, dry_run=arguments.dry_run)
+    shown = masked(arguments.store)
+    deed = "would remove" if arguments.dry_run else "removed"
+    return print_table(
+        arguments.format,
+        title=shown,
+        table=(),
+        remarks=[
+            f"{deed} {display.plural(counts[slug], 'value')} of {slug}"
+            for slug in counts
+        ]
+        or [f"{shown} has no sessions"],
+        content=document(
+            "baseline prune",
+            {"store": shown, "values": counts, "dry_run": arguments.dry_run},
+        ),
+    )
+
+
+def _database(place: str, *, create: bool = False) -> DatabaseStore:
+    """
+    Open the database of a URL.
+
+    Raises:
+        ConfigError: The name is that of another store.
+    """
+    if not names_database(place):
         raise ConfigError(
-            f"{arguments.store} is not the URL of a database",
+            f"{place} is not the URL of a database",
             remedy="name sqlite:///FILE.db or postgresql://HOST/NAME",
         )
-    store = open_database(arguments.store, ".", create=True)
+    return open_database(place, ".", create=create)
+
+
+def migrate(arguments: argparse.Namespace) -> int:
+    """Create the tables of a database, as its owner."""
+    store = _database(arguments.store, create=True)
     created = store.migrate()
     shown = masked(arguments.store)
     deed = "created the tables" if created else "the tables are up to date"

@@ -392,21 +392,9 @@ def _time_estimates(
             of_host = middle(metric="time.wall")
     if of_host is not None:
         estimates.append(of_host)
-    garbage = timing.garbage
-    if (
-        of_host is not None
-        and garbage is not None
-        and (with_garbage or garbage.time_s > 0)
-    ):
-        estimates.append(
-            replace(
-                of_host,
-                metric=WITH_GARBAGE,
-                value=of_host.value + garbage.time_s,
-                low=_plus(of_host.low, garbage.time_s),
-                high=_plus(of_host.high, garbage.time_s),
-            )
-        )
+        garbage = timing.garbage
+        if garbage is not None and (with_garbage or garbage.time_s > 0):
+            estimates.append(_with_garbage(of_host, garbage.time_s))
     if timing.returned:
         estimates.append(median_estimate("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
@@ -420,8 +408,14 @@ def _time_estimates(
     return tuple(estimates)
 
 
-def _plus(value: float | None, more: float) -> float | None:
-    return None if value is None else value + more
+def _with_garbage(wall: Estimate, garbage_s: float) -> Estimate:
+    return replace(
+        wall,
+        metric=WITH_GARBAGE,
+        value=wall.value + garbage_s,
+        low=None if wall.low is None else wall.low + garbage_s,
+        high=None if wall.high is None else wall.high + garbage_s,
+    )
 
 
 def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:

@@ -41,6 +41,7 @@ SCHEMAS = {
     "merge": "pytest-gpuperf/merge/1",
     "baseline import": "pytest-gpuperf/baseline-import/1",
     "baseline send": "pytest-gpuperf/baseline-send/1",
+    "baseline prune": "pytest-gpuperf/baseline-prune/1",
     "baseline migrate": "pytest-gpuperf/baseline-migrate/1",
     "verify": "pytest-gpuperf/verify/1",
     "verify --run-id": "pytest-gpuperf/verify-shards/1",

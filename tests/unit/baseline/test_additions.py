@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baseline.additions import with_sessions
@@ -61,6 +61,7 @@ def of_module(draw: st.DrawFn, number: int) -> list[StoredRecord]:
     ]
 
 
+@settings(max_examples=min(25, settings().max_examples))
 @given(before=of_module(1), now=of_module(2))
 def test_rows_that_are_kept_give_the_bytes_of_decoded_ones(
     before: list[StoredRecord], now: list[StoredRecord]

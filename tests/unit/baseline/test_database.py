@@ -16,9 +16,9 @@ import pytest
 from fakes.privileges import no_privileges
 from fakes.servers import PASSWORD, new_database, sql, url
 from pytest_gpuperf.baseline import engine, tables
-from pytest_gpuperf.baseline.store import Append, Restart, open_store
+from pytest_gpuperf.baseline.store import Append, Restart, open_database, open_store
 from pytest_gpuperf.errors import BaselineError, ConfigError
-from unit.baseline.samples import key, session, stored
+from unit.baseline.samples import key, session, stored, value
 
 SQLITE = "sqlite:///perf.db"
 # Kept out: SQLite 3.31 and PostgreSQL 13 do not have them.
@@ -62,6 +62,44 @@ def test_history_outlives_an_accept(place: str, tmp_path: Path) -> None:
     assert [r.session.id for r in whole] == [f"s{n:04}" for n in range(1, 27)]
     assert {v.metric for r in whole for v in r.values} == {"time"}
     assert [r.values[0].series for r in whole] == [0] * 25 + [1]
+
+
+def test_pruning_changes_no_comparison(place: str, tmp_path: Path) -> None:
+    """What counts is loaded as before, and only the history is shorter."""
+    store = open_database(place, tmp_path, create=True)
+    other = "tests/test_other.py::test"
+    for number in range(1, 41):
+        quantiles = (1.0, 2.0, 3.0, 4.0, 5.0)
+        record = stored(number, values=(value(quantiles=quantiles), value("memory")))
+        store.write("gpu", [Append(record=record)])
+        if number <= 12:
+            store.write("gpu", [Append(record=stored(number, test_id=other))])
+    store.write("gpu", [Restart(record=stored(41), metrics=frozenset({"time"}))])
+    for number in range(42, 72):
+        store.write("gpu", [Append(record=stored(number, "time", "memory"))])
+    before, past = store.load("gpu"), store.load("gpu", past=True)
+
+    counted = store.prune(20, dry_run=True)
+    assert store.load("gpu", past=True) == past
+    removed = store.prune(20, dry_run=False)
+    again = store.prune(20, dry_run=False)
+
+    assert removed == counted
+    assert again == {"gpu": 0}
+    assert store.load("gpu") == before
+    left = store.load("gpu", past=True)
+    assert left[key(other)] == past[key(other)]
+    metrics = [v.metric for record in left[key()] for v in record.values]
+    whole = [v.metric for record in past[key()] for v in record.values]
+    # Of time, the oldest 3 and all since it was accepted; of memory, 3 and the newest 20.
+    assert (metrics.count("time"), metrics.count("memory")) == (3 + 31, 23)
+    assert len(whole) - len(metrics) == removed["gpu"]
+    detailed = [r for r in left[key()] if any(v.quantiles for v in r.values)]
+    assert [r.session.id for r in detailed] == ["s0001", "s0002", "s0003"]
+    if place == SQLITE:
+        with sqlite3.connect(tmp_path / "perf.db") as connection:
+            assert [*connection.execute("SELECT COUNT(*) FROM detail")] == [(3,)]
+        connection.close()
 
 
 def test_a_newer_schema_is_refused(place: str, tmp_path: Path) -> None:
@@ -319,6 +357,11 @@ def test_a_role_that_only_adds_can_store() -> None:
     with pytest.raises(BaselineError, match="permission denied") as caught:
         reading.write("gpu", [Append(record=stored(6))])
     assert "gpuperf_write" in caught.value.remedy
+    many = [stored(n, test_id="tests/test_b.py::test") for n in range(10, 40)]
+    writing.write("gpu", [Append(record=record) for record in many])
+    with pytest.raises(BaselineError, match="permission denied") as pruning:
+        open_database(url(name, f"w_{name}", "pw"), ".").prune(20, dry_run=False)
+    assert "the owner of the tables prunes" in pruning.value.remedy
     psycopg = pytest.importorskip("psycopg")
     for statement in (
         "DROP TABLE value",

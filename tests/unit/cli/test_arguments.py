@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[3]
 BASH = shutil.which("bash") or ""
 COMMANDS = (
     *("show", "compare", "report", "bisect", "verify", "doctor", "scorecard"),
+    "merge",
     *("parity", "utilization", "completion", "export", "baseline", "metrics", "cache"),
     *(f"baseline {action}" for action in ("list", "show", "drop", "accept")),
     *(f"metrics {what}" for what in ("chips", "list", "search", "describe", "check")),
@@ -133,7 +134,7 @@ def test_fish_has_the_same_words(capfdbinary: pytest.CaptureFixture[bytes]) -> N
 @pytest.mark.parametrize(
     ("typed", "remedy"),
     [
-        ("verify", "see gpuperf verify --help; example: gpuperf verify run.json"),
+        ("merge", "see gpuperf merge --help; example: gpuperf merge shard-1.json"),
         ("metrics list --kind=x", "see gpuperf metrics list --help; example: gpuperf"),
         ("cache", "see gpuperf cache --help; example: gpuperf cache info"),
         ("nonsense", "see gpuperf --help\n"),

@@ -857,6 +857,20 @@ def test_slow_calls_with_a_period_are_doubted(
     assert doubts(timing) == codes
 
 
+def test_calls_that_follow_a_slow_one_hide_no_period(host: HostCollector) -> None:
+    """Their data has left the caches, so that a short call takes several times as long."""
+    numbers = itertools.count(1)
+
+    def call() -> int:
+        AT.clock.advance([400, 1_500_000, 2_000, 500][next(numbers) % 4])
+        return 7
+
+    request = TimedCall(fn=call, setup=lambda: ())
+    timing = host.measure(request, stop=Forty())
+
+    assert "uneven-calls" in doubts(timing)
+
+
 def test_slow_calls_without_a_period_are_not_doubted(host: HostCollector) -> None:
     """A busy machine interrupts some, or all of them for a while."""
     quick, slow = 50_000, 450_000

@@ -17,7 +17,7 @@ from contextlib import suppress
 from itertools import chain
 from math import inf
 
-from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
 from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
@@ -43,6 +43,8 @@ _TURNS = 3
 _BACKGROUND_S = 0.02
 # Longer calls are not made again.
 _MOST_CALL_S = 1.0
+# Objects of garbage of a call, on average.
+_LEAST_GARBAGE = 0.5
 # The least number of equal distances between slow calls, and their share of all.
 _PERIODS, _PERIODIC = 3, 0.8
 # The mean of calls over their median, where the slow ones count.
@@ -114,7 +116,8 @@ class Doubts:
         *,
         first_call_s: float,
         walls_s: Sequence[float],
-        garbage_s: float,
+        garbage: Garbage | None,
+        dropped_s: float,
         calls_count: int,
         interrupted: bool,
         probe_of: Callable[[TimedCall], Probe],
@@ -132,8 +135,9 @@ class Doubts:
             walls_s: All samples by the host's clock [s], interrupted ones included, in the
                 order they were taken.
 
-            garbage_s: Time of collecting the garbage of a call, and of finalizing its
-                result [s].
+            garbage: The garbage of a call, or None if it is not collected.
+
+            dropped_s: Time of finalizing the result of a call [s], 0 without a finalizer.
 
             calls_count: Calls behind each sample, >= 1.
 
@@ -149,8 +153,10 @@ class Doubts:
             yield from self._signs(output, first_call_s, wall_s)
         # Slow calls are interrupted more often than short ones.
         yield from _uneven(walls_s, wall_s)
-        if garbage_s > usual_s:
-            yield _garbage_note(garbage_s, usual_s)
+        if garbage is not None and garbage.time_s > usual_s:
+            yield from self._garbage_notes(garbage, usual_s)
+        if dropped_s > usual_s:
+            yield _finalizer_note(dropped_s, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
@@ -248,6 +254,19 @@ class Doubts:
     def _other_threads_ns(self) -> int:
         return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
 
+    def _garbage_notes(self, garbage: Garbage, usual_s: float) -> Iterator[Note]:
+        # Less was left by something else than the call.
+        if garbage.objects_count < _LEAST_GARBAGE:
+            return
+        # A sweep between two functions finds the garbage of both.
+        count = "" if self._paired else f" ({garbage.objects_count:.3g} objects)"
+        text = (
+            f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the"
+            f" garbage of a call{count}, which is no part of its time"
+        )
+        full_s = usual_s + garbage.time_s
+        yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
@@ -267,10 +286,12 @@ class Doubts:
 
 def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     """Yield a doubt if each n-th call does the work of the calls between."""
-    places = [i for i, s in enumerate(samples) if s > _MOST_RATIO * usual_s]
+    mean_s = sum(samples) / len(samples)
+    # Of calls below a microsecond, the one after a slow one is slow, too, on its own scale.
+    least_s = max(_MOST_RATIO * usual_s, mean_s / 2)
+    places = [i for i, s in enumerate(samples) if s > least_s]
     gaps = Counter(map(operator.sub, places[1:], places))
     period, count = gaps.most_common(1)[0] if gaps else (0, 0)
-    mean_s = sum(samples) / len(samples)
     # Interruptions have no period, or come one after the other for a while.
     expected_count = max(len(places), len(samples) / period) if period > 1 else inf
     if count < max(_PERIODS, _PERIODIC * expected_count) or mean_s < _UNEVEN * usual_s:
@@ -282,12 +303,12 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
 
 
-def _garbage_note(garbage_s: float, usual_s: float) -> Note:
+def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
     text = (
-        f"it takes {_times(garbage_s / usual_s)} times as long to clean up after a call, by"
-        " the garbage collector or by finalizers, which is no part of its time"
+        f"it takes {_times(dropped_s / usual_s)} times as long to finalize the result of a"
+        " call, which is no part of its time"
     )
-    full_s = usual_s + garbage_s
+    full_s = usual_s + dropped_s
     return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 

@@ -494,9 +494,10 @@ class CallSampler:
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
         void = self._contract.void(partial(self._compare, samples, chosen))
+        used_device = self.on_device and not chosen.unused
         # A device compiles its kernels in the first call.
-        alone_s = None if self.on_device and not chosen.unused else self.first_call_s
-        notes = [*self._contract.notes(samples, self._output, alone_s)]
+        alone_s = None if used_device else self.first_call_s
+        notes = [*self._contract.notes(samples, self._output, alone_s), *left]
         used_up = bool(notes) and any(note.code == "used-up" for note in notes)
         if self._doubts is not None and void is None and not used_up:
             notes += self._doubtful(samples, chosen, self._doubts)
@@ -507,9 +508,7 @@ class CallSampler:
         has_loops = not (traced or mostly_waits or None in loops_s)
         waiting_notes = self._waiting_notes
         if mostly_waits and not (waiting_notes or self.on_device):
-            calls_count = len(counted) * self._batch_count
-            clock = self._instruments.clock
-            waiting_notes = notes_of_waits(clock, self._blocks_count, calls_count)
+            waiting_notes = self._notes_of_waits(len(counted))
         return Timing(
             samples=samples,
             source=best,
@@ -526,15 +525,12 @@ class CallSampler:
             cache_mode=self._cache_mode,
             result=self._output,
             core_loops_s=loops_s if has_loops else (),
-            sm_clock_hz=median_clock_hz(counted)
-            if self.on_device and not chosen.unused
-            else None,
+            sm_clock_hz=median_clock_hz(counted) if used_device else None,
             unused=chosen.unused,
             garbage=None if self._paired else self._garbage(),
             notes=(
                 *chosen.notes,
                 *notes,
-                *left,
                 *self._sample_notes(samples, best),
                 *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
@@ -615,7 +611,8 @@ class CallSampler:
                 samples,
                 first_call_s=self.first_call_s,
                 walls_s=[r.wall_s for r in self.readings],
-                garbage_s=self._garbage_s(),
+                garbage=self._garbage(),
+                dropped_s=self._finalized_s(),
                 calls_count=calls_count,
                 interrupted=len(chosen.places) < len(self.readings) or chosen.by_cpu,
                 probe_of=lambda request: self._probe(
@@ -623,14 +620,18 @@ class CallSampler:
                 ),
             )
 
-    def _garbage_s(self) -> float:
-        """Return the time of cleaning up after a call, outside of the samples [s]."""
-        count = max(1, self._called_count)
-        garbage_ns = self._swept_ns / count
-        # Other results are only freed.
-        if has_finalizer(self._output):
-            garbage_ns += self._dropped_ns * self._batch_count / count
-        return garbage_ns / NS_PER_S
+    def _notes_of_waits(self, samples_count: int) -> tuple[Note, ...]:
+        calls_count = samples_count * self._batch_count
+        clock = self._instruments.clock
+        return notes_of_waits(clock, self._blocks_count, calls_count)
+
+    def _finalized_s(self) -> float:
+        """Return the time of finalizing a result [s], or 0 if it is only freed."""
+        if not has_finalizer(self._output):
+            return 0.0
+        # A batch keeps its last result alone.
+        count = max(1, self._called_count) / self._batch_count
+        return self._dropped_ns / NS_PER_S / count
 
     def _probe(
         self,
@@ -891,7 +892,7 @@ class CallSampler:
         if garbage is None or not _GARBAGE_SHARE < garbage.time_s / wall_s <= 1:
             return
         text = (
-            f"a call leaves {garbage.objects_count:.3g} objects of garbage, and collecting"
+            f"a call leaves {garbage.objects_count:,.0f} objects of garbage, and collecting"
             f" them takes {garbage.time_s / wall_s:.0%} of its time (time.with_gc)"
         )
         yield Note(code="garbage", text=text)
