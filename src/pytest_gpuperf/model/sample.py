@@ -118,7 +118,12 @@ class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
         Reject numbers that are not finite, a loop without duration, and a negative
         precision.
         """
-        finite("core", self.loop_s, self.slope, self.precision)
+        try:  # The usual case, without a call for each of 10,000 stored speeds.
+            is_usual = isfinite(self.loop_s + self.slope + self.precision)
+        except (TypeError, OverflowError):
+            is_usual = False
+        if not is_usual:
+            finite("core", self.loop_s, self.slope, self.precision)
         if self.loop_s <= 0:
             message = f"the loop took {self.loop_s!r} s"
             raise RecordError(message, path="core.loop_s")
