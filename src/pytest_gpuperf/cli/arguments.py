@@ -21,6 +21,7 @@ from pytest_gpuperf.cli.parser import (
     rate,
     share,
     some_share,
+    threads,
 )
 
 EXPORTS = (
@@ -105,7 +106,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument(
         "--block THREADS",
         "threads of a block, for the occupancy of a binary's kernels",
-        int,
+        threads,
     ),
     _Argument("--target CHIP", "only kernels of a binary for this chip, as sm_90a"),
     _Argument(
@@ -173,7 +174,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument(
         "--block THREADS",
         "threads of a block, to compare the occupancy of two binaries' kernels",
-        count,
+        threads,
     ),
     _Argument(
         "--total",

@@ -653,13 +653,7 @@ def _gap_in_code(
         gap = Gap(
             code=GapCode.NOT_STATED,
             reason=f"not all code of {name} is known: {mix.doubt}",
-            remedy="limit the other kernels by their names",
-        )
-    elif metric.startswith(_PREFIX):
-        return Gap(
-            code=GapCode.UNSUPPORTED,
-            reason=f"instructions of {kernel.target} are not read",
-            remedy="limit registers, spills or stack_bytes",
+            remedy=mix.remedy or "limit the other kernels by their names",
         )
     else:
         # Of known code, only the number of spills can be unknown.
