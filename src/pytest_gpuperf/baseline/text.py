@@ -22,6 +22,7 @@ from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     BoundClass,
+    FileList,
     RecordKey,
     SessionValue,
     StoredRecord,
@@ -91,6 +92,8 @@ class _StoredRow(
         node_id: The pytest id under which the line was first written, if the test has
             been given another key since.
 
+        files: The files of the session.
+
         sum: The checksum.
     """
 
@@ -109,6 +112,7 @@ class _StoredRow(
     code: str | None = None
     schema: int = 0
     node_id: str = ""
+    files: FileList | None = None
     sum: str = ""
 
 
@@ -298,6 +302,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             if record.schema_version != STORE_VERSION
             else 0,
             node_id=record.node_id,
+            files=record.files,
         )
         for record in ordered
     ]
@@ -822,6 +827,7 @@ def _record(
         kernels=totals,
         schema_version=version,
         node_id=row.node_id,
+        files=row.files,
         unknown=unknown,
     )
 

@@ -12,6 +12,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.session import collection_digest, new_session, part_of
+from pytest_gpuperf.collect.session import shard as shard_of
 from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
@@ -21,7 +22,12 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
-from pytest_gpuperf.hooks.digests import Digests, digests_of, read_functions
+from pytest_gpuperf.hooks.digests import (
+    Digests,
+    digests_of,
+    parameters_of,
+    read_functions,
+)
 from pytest_gpuperf.hooks.identity import KEY, TYPED, KeyMaker
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -31,6 +37,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import is_counter
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -73,7 +80,9 @@ def _count_before(session: pytest.Session, bench: Bench) -> None:
     site, measurer = bench.site, bench.measurer
     if not isinstance(measurer, TimingMeasurer):
         return
-    plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
+    plans = [
+        (item, item.stash[PLAN]) for item in session.items if TEST_ID in item.stash
+    ]
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # Nearly all runs return here, before anything is loaded.
     if not any(
@@ -203,6 +212,8 @@ _DIGESTS = pytest.StashKey[Digests]()
 # For records that come from a recording or are not used.
 _UNKNOWN = Digests()
 _BENCH = pytest.StashKey[Bench]()
+# The bench of a test that runs unmeasured although others are measured.
+_UNMEASURED = pytest.StashKey[Bench]()
 # Raised while a record is built or written, if it contains a value of a foreign type.
 _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
 # A report made while this is set belongs to a subtest.
@@ -230,9 +241,9 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
     if FIXTURE in item.stash:
         return item.stash[FIXTURE]
     item.stash[FIXTURE] = made = GpuPerf(
-        test_id=item.stash[TEST_ID],
+        test_id=item.stash.get(TEST_ID, item.nodeid),
         plan=item.stash[PLAN],
-        bench=item.config.stash[_BENCH],
+        bench=item.stash.get(_UNMEASURED, item.config.stash[_BENCH]),
         advise=partial(_advice, item),
     )
     return made
@@ -332,6 +343,13 @@ class Measuring:
         if options.only_shows(session.config):
             return
         measuring = [i for i in session.items if TEST_ID in i.stash]
+        keys = {i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash}
+        selection = collection_digest(options.selecting(session.config))
+        part = part_of(*options.split_part(session.config))
+        unchanged, since, why_none = self._leave_unchanged(
+            measuring, selection=selection, shard=part or shard_of(environ)
+        )
+        measuring = [i for i in measuring if TEST_ID in i.stash]
         collected = self._collected_ids
         # By identity, because xdist changes the node ids of groups.
         kept = set(map(id, session.items))
@@ -367,14 +385,65 @@ class Measuring:
                 unsure_modules=tuple(unsure),
                 collected=collection_digest(collected) if collected else None,
                 collected_count=len(collected) or None,
-                shard=part_of(*options.split_part(session.config)),
-                keys={
-                    i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash
-                },
-                selection=collection_digest(options.selecting(session.config)),
+                shard=part,
+                keys=keys,
+                selection=selection,
                 dropped=tuple(dropped),
+                unchanged=unchanged,
+                unchanged_since=since,
+                all_changed=why_none,
             )
         )
+
+    def _leave_unchanged(
+        self,
+        measuring: Sequence[pytest.Item],
+        *,
+        selection: str | None,
+        shard: str | None,
+    ) -> tuple[tuple[str, ...], str, str]:
+        """
+        Let the bodies of tests that use no changed file run unmeasured.
+
+        They run, because a test is faster or slower after other tests.
+
+        Returns:
+            The ids of these tests, the commit since which no file has changed, and why
+            there is no such test. Each is empty if it does not apply.
+        """
+        site = self.bench.site
+        config = site.config
+        judges = config.update is None and config.replay is None and not config.disable
+        if not (config.changed and judges and self.judging and measuring):
+            return (), "", ""
+        from pytest_gpuperf.measure.bench import unmeasuring_bench
+        from pytest_gpuperf.pipeline.changed import unchanged_tests
+
+        items = {i.stash.get(KEY, i.stash[TEST_ID]): i for i in measuring}
+        found = unchanged_tests(
+            site,
+            self.memory,
+            {
+                key: parameters_of(item) if hasattr(item, "callspec") else ""
+                for key, item in items.items()
+            },
+            selection=selection,
+            shard=shard,
+        )
+        left = [item for key, item in items.items() if key in found.keys]
+        if not left:
+            return (), "", found.why_none
+        void = Void(
+            code=VoidCode.DISABLED,
+            reason=f"no file that it uses has changed since {found.commit}",
+            remedy="drop --gpuperf-changed to measure it",
+        )
+        bench, test_ids = unmeasuring_bench(site, void), []
+        for item in left:
+            test_ids.append(item.stash[TEST_ID])
+            del item.stash[TEST_ID]
+            item.stash[_UNMEASURED] = bench
+        return tuple(test_ids), found.commit, ""
 
     def _modules_read(self) -> tuple[dict[str, None], dict[str, None]]:
         """
@@ -529,12 +598,12 @@ class Measuring:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Reset the state of a test, and check its requirements before its fixtures run."""
-        if TEST_ID not in item.stash:
-            return
         # The fixture of an attempt that pytest-rerunfailures repeats.
         if FIXTURE in item.stash:
             del item.stash[FIXTURE]
             item.stash[_VERDICTS] = ()
+        if TEST_ID not in item.stash:
+            return
         # Digests of the first attempt are kept, because that attempt may have changed
         # its parameters.
         if self._identifies and _DIGESTS not in item.stash:
@@ -687,6 +756,8 @@ class Measuring:
             outcomes.hide_own_frames(call.excinfo.value)
         report = yield
         has_fixture = FIXTURE in item.stash
+        if not measures and _UNMEASURED in item.stash and outcomes.lacked_a_value(call):
+            outcomes.skip(report, f"unmeasured: {escape(str(call.excinfo.value))}")  # type: ignore[union-attr] # it ended by this
         if not measures or call.when == "teardown":
             _only_floats(report)
             # Frees the samples. The report has everything else.

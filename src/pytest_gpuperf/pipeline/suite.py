@@ -352,7 +352,7 @@ class Suite:
 
     def measured_anything(self) -> bool:
         """Return True if the run had tests that measure."""
-        return bool(self.results) or bool(self.site.all_expected().test_ids)
+        return bool(self.results) or bool(self.site.all_expected().known)
 
     def forget(self) -> None:
         """Free the measurements, because pytest collects garbage twice at the end."""
@@ -609,14 +609,15 @@ class Suite:
 
     def _whole_completeness(self) -> Completeness:
         absent, scope = self._absent_keys(), self.scope()
-        id_of = self.config.checkout.id_of
+        id_of, expected = self.config.checkout.id_of, self.site.all_expected()
         completeness = replace(
             self.completeness(),
             absent=tuple(map(id_of, absent)),
             removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
+            unchanged=expected.unchanged,
+            unchanged_since=expected.unchanged_since,
             scope=scope,
         )
-        expected = self.site.all_expected()
         records = self.results.values()
         measured = {m.test_id for m in records if m.records}
         silent = {
@@ -672,7 +673,7 @@ class Suite:
         If a server was stopped since the run began, the run fails and goes on without.
         """
         try:
-            return self.memory.keys(self.site.all_expected().test_ids, slugs)
+            return self.memory.keys(self.site.all_expected().known, slugs)
         except BaselineError as error:
             self.lose_store(error)
             return ()
@@ -687,7 +688,7 @@ class Suite:
         expected, checkout = self.site.all_expected(), self.config.checkout
         unsure = frozenset(expected.unsure_modules)
         stored = map(_module_of, self._stored_keys())
-        ids = map(self.memory.key_of, expected.test_ids)
+        ids = map(self.memory.key_of, expected.known)
         modules = frozenset((*stored, *map(_module_of, ids)))
         paths = self.looked_into()
         below = [_below(checkout, path) for path in paths or ()]
