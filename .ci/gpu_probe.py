@@ -64,11 +64,11 @@ def labels() -> Iterator[Row]:
 
     x = torch.ones(1 << 20, device="cuda")
 
-    def body(cupti: Any) -> None:
+    def body(calls: Any) -> None:
         for label in (0, 1, 7):
-            cupti.activity_push_external_correlation_id(LABELS, label)
+            calls.push(LABELS, label)
             x.add_(1)
-            cupti.activity_pop_external_correlation_id(LABELS)
+            calls.pop(LABELS)
 
     yield from _recorded(body)
 
@@ -81,14 +81,14 @@ def cold_sample() -> Iterator[Row]:
 
     x, runtime = torch.ones(1 << 20, device="cuda"), find_runtime()
 
-    def body(cupti: Any) -> None:
-        cupti.activity_push_external_correlation_id(LABELS, 1)
+    def body(calls: Any) -> None:
+        calls.push(LABELS, 1)
         runtime.flush_l2()
         runtime.synchronize()
-        cupti.activity_push_external_correlation_id(LABELS, 2)
+        calls.push(LABELS, 2)
         x.add_(1)
-        cupti.activity_pop_external_correlation_id(LABELS)
-        cupti.activity_pop_external_correlation_id(LABELS)
+        calls.pop(LABELS)
+        calls.pop(LABELS)
 
     yield from _recorded(body)
 
@@ -265,7 +265,7 @@ def buffers() -> Iterator[Row]:
                 prepare()
                 torch.cuda.synchronize()
                 sink = collector.listen()
-                begun_ns = collector.library.get_timestamp()
+                begun_ns = collector.calls.now_ns()
                 calls_ns = [_taken_ns(lambda: x.add_(1)) for _ in range(3)]
                 torch.cuda.synchronize()
                 collector.flush()
@@ -423,6 +423,7 @@ def rivals() -> Iterator[Row]:
     """What do torch's profiler and we see of each other, whoever comes first?"""
     import torch
 
+    from pytest_gpuperf.collect.cupti import calls, kineto
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
     from pytest_gpuperf.errors import GpuPerfError
 
@@ -439,6 +440,11 @@ def rivals() -> Iterator[Row]:
 
     activities = [torch.profiler.ProfilerActivity.CUDA]
     collector.open()
+    yield {
+        "one_of_several": collector.calls.shared,
+        "binding_has_several": calls.has_subscriber_calls(collector.library),
+        "torch_is_one_of_several": kineto.kineto_use().value,
+    }
     with torch.profiler.profile(activities=activities) as profile:
         x.add_(1)
         torch.cuda.synchronize()
@@ -468,16 +474,16 @@ def _recorded(body: Callable[[Any], object]) -> Iterator[Row]:
     collector = ActivityCollector(torch.cuda.synchronize)
     collector.open()
     try:
-        cupti = collector.library
-        body(cupti)  # what is compiled or loaded is not recorded
+        calls = collector.calls
+        body(calls)  # what is compiled or loaded is not recorded
         torch.cuda.synchronize()
         collector.flush()
         sink = collector.listen()
-        stamps = [cupti.get_timestamp()]
-        body(cupti)
-        stamps.append(cupti.get_timestamp())
+        stamps = [calls.now_ns()]
+        body(calls)
+        stamps.append(calls.now_ns())
         torch.cuda.synchronize()
-        stamps.append(cupti.get_timestamp())
+        stamps.append(calls.now_ns())
         collector.flush()
         yield {"begun_returned_ended_ns": stamps, "unrecorded": collector.unrecorded}
         for batch in sink.taken():

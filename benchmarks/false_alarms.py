@@ -6,9 +6,10 @@ and reference workloads; nothing of the rule is repeated here.
 
 Prints, for each kind of machine, alarms in 100 runs of an unchanged suite (goal: at most
 1), which share of the changes planted into one test is found, how often +60 %
-in all tests at once fails the run, and what the baseline was said to see, with the share of changes of just that size that is found (goal: 0.90). The
-lowest figures that docs/judging.md promises stand beside them; one that is missed by more
-than two standard errors makes the script fail.
+in all tests at once fails the run, and what the baseline was said to see, with the share
+of changes of just that size that is found (goal: 0.90). The lowest figures that
+docs/judging.md promises stand beside them; one that is missed by more than two standard
+errors makes the script fail.
 
 `--offsets` adds that a test alone, where fresh processes measure it, is not as fast as in
 the suite, for good. *2 %*: by N(0, 2 %). *mixture*: so are 9 tests of 10, and one is 20 to
@@ -16,7 +17,8 @@ the suite, for good. *2 %*: by N(0, 2 %). *mixture*: so are 9 tests of 10, and o
 mixture of which one in five was drawn anew since the sessions were stored. *shifted*: a
 mixture, and one test in ten is 10 to 60 % slower in today's suite alone, because other
 tests run before it. `--own 1` lets each stored session have timed 8 tests alone, in turn.
-`--part` runs a part, whose first values are alone, too. `--device` gives times of a GPU,
+`--part` runs a part, whose first values are alone, too. `--shards 8` counts alarms in runs
+of eight such suites, each a shard on its own machine. `--device` gives times of a GPU,
 `--choices` shows what an autotuner chose, `--better` asks for improvements: the mirror
 image. The last two columns are the runs in 100 whose unchanged tests are told as another
 alone, and the share of the planted +30 % that is. Not simulated: workers that measure side
@@ -225,6 +227,8 @@ class Size:
         choices: Whether the choice of an autotuner is seen.
 
         better: Whether improvements are asked for.
+
+        shards: Suites that are the shards of one run.
     """
 
     tests: int
@@ -236,6 +240,7 @@ class Size:
     device: bool = False
     choices: bool = False
     better: bool = False
+    shards: int = 1
 
     @property
     def sign(self) -> int:
@@ -481,7 +486,9 @@ def judge(
     config = CONFIG
     if suite.size.better:
         config = replace(CONFIG, update=Update.IMPROVED)
-    first = plan_retests(cases, config, references=references)
+    first = plan_retests(
+        cases, config, references=references, shard_count=suite.size.shards
+    )
     suspects = [int(test_id) for test_id in first.suspects]
     if ask_first and 0 not in suspects:
         suspects.append(0)
@@ -508,7 +515,10 @@ def judge(
 
     confirmed = again([*map(int, first.controls)], control=True)
     confirmed |= again(suspects, control=False)
-    verdicts = settle(cases, confirmed, looks=first.looks, references=references)
+    policy = Policy(shard_count=suite.size.shards)
+    verdicts = settle(
+        cases, confirmed, policy, looks=first.looks, references=references
+    )
     change = verdicts[0].change
     sees = None if change is None else change.detectable_effect
     wanted = Outcome.IMPROVED if suite.size.better else Outcome.REGRESSED
@@ -770,7 +780,11 @@ def score(machine: Machine, *, size: Size, suites: int, power: int) -> Score:
         suite = Suite(machine, size, draw)
         cases = cases_of(suite)
         unchanged = judge(suite, cases, {})
-        alarms += bool(unchanged.moved)
+        others_moved = [
+            bool(judge(other, cases_of(other), {}).moved)
+            for other in (Suite(machine, size, draw) for _ in range(1, size.shards))
+        ]
+        alarms += bool(unchanged.moved) or any(others_moved)
         apart += bool(unchanged.apart)
         if number >= power:
             continue
@@ -849,7 +863,9 @@ def _line(machine: Machine, size: Size, found: Score) -> str:
 
 def main() -> None:
     """Print the tables; fail where a promise is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tests", default="4", help="tests of a suite (4)")
     parser.add_argument("--sessions", default="3", help="stored sessions (3)")
     parser.add_argument("--suites", type=int, default=300, help="of each kind (300)")
@@ -857,12 +873,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--only", default="", help="machines whose name has this in it")
     parser.add_argument("--bad", type=float, default=1.0, help="a stored value, off by")
-    parser.add_argument(
-        "--offsets", default="none", help=f"of {', '.join(OFFSETS)} (none)"
-    )
+    offsets = ", ".join(OFFSETS).replace("%", "%%")
+    parser.add_argument("--offsets", default="none", help=f"of {offsets} (none)")
     parser.add_argument(
         "--own", default="0", help="processes that time stored tests alone (0)"
     )
+    parser.add_argument("--shards", type=int, default=1, help="of a run (1)")
     for name in ("part", "device", "choices", "better"):
         parser.add_argument(f"--{name}", action="store_true", help="see above")
     parser.add_argument(
@@ -913,6 +929,7 @@ def _sizes(options: argparse.Namespace) -> Iterator[Size]:
             device=options.device,
             choices=options.choices,
             better=options.better,
+            shards=options.shards,
         )
 
 

@@ -15,6 +15,7 @@ from pytest_gpuperf.model.environment import HARD_FACTS
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, has_lone_surrogate
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import COLLECTORS, CacheMode
+from pytest_gpuperf.model.shard import Shard
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _Word = TypeVar("_Word", bound=Enum)
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+# A longer name is a mistake, such as the content of a file. Sessions store it.
+_LONGEST_RUN_ID = 200
 # A longer timeout makes no sense.
 DAY_S = 86_400
 # Limit of collect.nvml_sampler. At higher rates, sensors repeat their values.
@@ -124,6 +127,9 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         baseline: The store to compare with, or None.
 
+        baseline_fallback: The store to compare with while the named one is away, or
+            None.
+
         baseline_named: Whether an option names the store. A default store only shows
             changes.
 
@@ -141,6 +147,10 @@ class Config(Frozen, frozen=True, kw_only=True):
         strict: Whether unmeasured and undecided tests fail.
 
         compare_across: Hard facts that may differ.
+
+        shard: The part of the run's tests that an option names, or None.
+
+        run_id: The name of the run, or None for that of the CI system or scheduler.
 
         confirm: Fresh processes that confirm suspects, >= 0.
 
@@ -231,6 +241,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     root: str
     baseline: str | None = None
     baseline_named: bool = False
+    baseline_fallback: str | None = None
     update: Update | None = None
     sessions: int = 5
     alone: int = 1
@@ -238,6 +249,8 @@ class Config(Frozen, frozen=True, kw_only=True):
     min_judged: float | None = None
     strict: bool = False
     compare_across: frozenset[str] = frozenset()
+    shard: Shard | None = None
+    run_id: str | None = None
     confirm: int = 5
     runs: int = 1
     confirm_by: ConfirmBy = ConfirmBy.FRESH
@@ -387,6 +400,28 @@ def parse_regression(text: str) -> float | None:
     except ValueError:
         message = "write a percentage, as 5%, or off"
         raise ValueError(message) from None
+
+
+def parse_shard(text: str) -> Shard:
+    """Return the shard that a text as 3/8 names."""
+    shard = Shard.read(text)
+    if shard is None:
+        message = (
+            "write the number of this shard, from 1, and how many there are, as 3/8"
+        )
+        raise ValueError(message)
+    return shard
+
+
+def parse_run_id(text: str) -> str:
+    """Return the name of a run. Line breaks and other control characters are rejected."""
+    name = text.strip()
+    if not name.isprintable() or len(name) > _LONGEST_RUN_ID:
+        message = (
+            f"write at most {_LONGEST_RUN_ID} printable characters on one line, as 4711"
+        )
+        raise ValueError(message)
+    return name
 
 
 def parse_revision(text: str) -> str:

@@ -57,6 +57,23 @@ def read_regular(path: _Path, *, most_bytes: int) -> bytes:
         return file.read()
 
 
+def read_start(path: _Path, *, most_bytes: int) -> bytes:
+    """
+    Return the first bytes of a regular file.
+
+    Args:
+        path: The file.
+
+        most_bytes: The number of bytes to read at most [B].
+
+    Raises:
+        OSError: The file is missing, not regular, or cannot be read.
+    """
+    regular_size_bytes(path)
+    with open(path, "rb") as file:
+        return file.read(most_bytes)
+
+
 def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
     """
     Replace a file atomically.

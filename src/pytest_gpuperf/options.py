@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.checkout import Checkout
     from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
+    from pytest_gpuperf.model.shard import Shard
 
     _T = TypeVar("_T")
     _Word = TypeVar("_Word", bound=Enum)
 
 # Environment variable with the path of a child run's task file.
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
+# Environment variable with the number of shards in a job of Kubernetes.
+SHARD_COUNT = "GPUPERF_SHARDS"
 # Path of the task file, set once a child run has begun.
 CHILD_TASK = pytest.StashKey[str]()
 # Files opened by tests, recorded if the run needs them (`watches_files`).
@@ -60,6 +63,11 @@ _OPTIONS = (
         "PATH",
         "compare with this store: a folder, a .json file, a URL",
     ),
+    _Option(
+        "gpuperf-baseline-fallback",
+        "PATH",
+        "compare with this snapshot while the database is away",
+    ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     _Option(
         "gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"
@@ -67,6 +75,8 @@ _OPTIONS = (
     _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
     _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
     _Option("gpuperf-compare-across", "FACTS", "compare although these facts differ"),
+    _Option("gpuperf-shard", "I/N", "this run is shard I of N; selects no tests"),
+    _Option("gpuperf-run-id", "TEXT", "name of the run, the same in all of its shards"),
     _Option("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
     _Option(
         "gpuperf-confirm-by",
@@ -124,6 +134,8 @@ _OPTIONS = (
 )
 
 _ACROSS = "gpuperf_compare_across"
+# Of an index of a job. Kubernetes allows 100,000 pods.
+_MOST_DIGITS = 6
 # Default limit (docs/judging.md section 2).
 _MAX_REGRESSION: float | None = 0.05
 # Maximum number of sessions of a test that a store keeps.
@@ -282,7 +294,9 @@ def must_judge(config: pytest.Config) -> bool:
         return False
     store = _ini_text(config, "gpuperf_baseline")
     if config.getoption("gpuperf_baseline") is None and store:
-        return bool((config.rootpath / store).exists())
+        path = store.removeprefix("sqlite:///").partition("#")[0]
+        # Only a server knows whether it has sessions.
+        return "://" in path or bool((config.rootpath / path).exists())
     if _is_set(config, "gpuperf_baseline") or _is_set(config, "gpuperf_min_judged"):
         return True
     paths = bool(config.getoption("file_or_dir", default=None))
@@ -371,11 +385,6 @@ def looked_into(config: pytest.Config) -> list[Path] | None:
     return paths if all(path.exists() for path in paths) else None
 
 
-def split_part(config: pytest.Config) -> tuple[int | None, int | None]:
-    """Return the group and the number of groups of pytest-split, as None if unset."""
-    return config.getoption("group", None), config.getoption("splits", None)
-
-
 def selects_measured(config: pytest.Config) -> bool:
     """Return True if `-m` selects exactly the tests that measure."""
     return str(getattr(config.option, "markexpr", "")).strip() == "gpuperf"
@@ -410,13 +419,11 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader, count = _OptionReader(config), texts.parse_count
-    baseline, named = reader.baseline()
+    reader, count, day = _OptionReader(config), texts.parse_count, texts.DAY_S
     usual = texts.USUAL_COLUMNS
     read = texts.Config(
         root=str(config.rootpath),
-        baseline=baseline,
-        baseline_named=named,
+        **reader.stores(),
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
         sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
         alone=reader.read("gpuperf_alone", count(0), 1),
@@ -426,6 +433,8 @@ def _read(config: pytest.Config) -> Config:
         min_judged=reader.read("gpuperf_min_judged", texts.parse_share, None),
         strict=reader.flag("gpuperf_strict"),
         compare_across=reader.read(_ACROSS, texts.parse_facts, frozenset()),
+        shard=reader.shard(),
+        run_id=reader.read("gpuperf_run_id", texts.parse_run_id, None),
         confirm=reader.read("gpuperf_confirm", count(0), 5),
         runs=reader.read("gpuperf_runs", count(1), 1),
         confirm_by=reader.word("gpuperf_confirm_by", texts.ConfirmBy.FRESH),
@@ -438,7 +447,7 @@ def _read(config: pytest.Config) -> Config:
         jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
         ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, texts.DAY_S), None),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, day), None),
         disable=reader.flag("gpuperf_disable"),
         disabled_aside=reader.is_disabled_aside(),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
@@ -456,9 +465,7 @@ def _read(config: pytest.Config) -> Config:
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
-        lock_timeout_s=reader.read(
-            "gpuperf_lock_timeout", count(1, texts.DAY_S), 600.0
-        ),
+        lock_timeout_s=reader.read("gpuperf_lock_timeout", count(1, day), 600.0),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),
@@ -641,13 +648,49 @@ class _OptionReader:
                 raise ValueError(str(error)) from error
         return device
 
-    def baseline(self) -> tuple[str | None, bool]:
-        """Return the store, or None, and True if an option or ini value names the store."""
+    def stores(self) -> dict[str, Any]:
+        """Return the fields of the store, and of the store that stands in for it."""
         named = self.read("gpuperf_baseline", self._store, None)
-        if named is not None:
-            return named, True
         folder = self.config.rootpath / _DEFAULT_STORE
-        return (str(folder), False) if folder.is_dir() else (None, False)
+        found = str(folder) if named is None and folder.is_dir() else None
+        return {
+            "baseline": named or found,
+            "baseline_named": named is not None,
+            "baseline_fallback": self.read(
+                "gpuperf_baseline_fallback", self._store, None
+            ),
+        }
+
+    def shard(self) -> Shard | None:
+        """Return the shard that our option or those of pytest-split name, or None."""
+        from pytest_gpuperf.config import parse_shard
+        from pytest_gpuperf.model.shard import Shard
+
+        named: Shard | None = self.read("gpuperf_shard", parse_shard, None)
+        group, splits = (self.config.getoption(n, None) for n in ("group", "splits"))
+        split = Shard.of(group, splits)
+        if named and split and named != split:
+            self.mistakes.append(
+                f"--gpuperf-shard={named}: pytest-split runs group {group} of {splits}; "
+                "drop --gpuperf-shard"
+            )
+        if named is None:
+            self._check_shard_count()
+        return named or split
+
+    def _check_shard_count(self) -> None:
+        """Check the number of shards in a job of Kubernetes, where only we have it."""
+        from pytest_gpuperf.model.shard import Shard
+
+        count = os.environ.get(SHARD_COUNT, "")
+        index = os.environ.get("JOB_COMPLETION_INDEX", "")
+        if not (count and index.isdecimal() and len(index) < _MOST_DIGITS):
+            return
+        if Shard.read(f"{int(index) + 1}/{count}") is None:
+            self.mistakes.append(
+                f"{SHARD_COUNT}={masked(count)}: the job has the index {index}, counted "
+                f"from 0; set {SHARD_COUNT} to the number of its completions"
+            )
 
     def _store(self, text: str) -> str:
         if "://" in text:
@@ -655,6 +698,12 @@ class _OptionReader:
         path = Path(self.path(text.partition("::")[0]))
         if path.suffix == ".py":
             message = "a test file; the option takes a value: a folder or a .json file"
+            raise ValueError(message)
+        from pytest_gpuperf.model.url import sqlite_url
+
+        url = sqlite_url(text)
+        if url is not None and not path.is_dir():
+            message = f"the file of a database; write {url}"
             raise ValueError(message)
         if path.is_file() and path.suffix.lower() != ".json":
             message = "a file without the .json suffix; name a folder or a .json file"

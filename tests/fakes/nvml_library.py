@@ -324,6 +324,10 @@ class FakeLibrary:
     def _nvmlDeviceGetMigMode(self, handle: int, now: Any, pending: Any) -> int:
         return self._into(now, handle, "mig") or self._into(pending, handle, "mig")
 
+    def _nvmlDeviceGetVirtualizationMode(self, handle: int, out: Any) -> int:
+        out.value = int(self.get(handle - 0x1000, "virtual") or 0)
+        return GOOD
+
     def _nvmlDeviceGetGpuInstanceId(self, handle: int, out: Any) -> int:
         out.value = 1
         return GOOD

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.project import VALUES, XDIST, Project, lines
+from fakes.project import VALUES, XDIST, Project, command, lines
 from pytest_gpuperf.collect.instrumentation import conditions
 
 GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
@@ -246,6 +246,18 @@ def test_a_store_that_the_ini_file_will_have_gates_no_other_tests(
 
     assert project.run().ret == 0
     assert project.run("--gpuperf-baseline=.gpuperf").ret == 4
+
+
+def test_a_database_of_the_ini_file_gates_if_it_is_there(project: Project) -> None:
+    """As a folder that the ini file names."""
+    lose(project, "skipped")
+    project.write("[pytest]\ngpuperf_baseline = sqlite:///perf.db\n", "pytest.ini")
+    before = project.run()
+    command("baseline", "copy", ".gpuperf", "sqlite:///perf.db", folder=project.path)
+    after = project.run()
+
+    assert (before.ret, after.ret) == (0, 1)
+    assert lines(after, "judged 0 of 0: 3 of the baseline did not run")
 
 
 def test_what_the_ini_file_always_leaves_out_is_no_choice(project: Project) -> None:
@@ -822,6 +834,27 @@ def test_a_damaged_line_fails_the_run_that_would_judge_by_it(project: Project) -
 
     assert (other.ret, found.ret) == (0, 0)
     assert lines(other, "left out of the baseline: ", "of test_it.py::test_x[b]")
+
+
+def test_a_file_of_another_module_does_not_concern_a_run(project: Project) -> None:
+    """A file that is damaged as a whole stops a run of its tests before any has run."""
+    project.write(VALUES, name="test_other.py")
+    project.store()
+    (path,) = project.path.glob(".gpuperf/*/test_it.json")
+    text = path.read_text("utf-8")
+    # The beginning and the end of the file are right.
+    path.write_text(text.replace('"":null},"facts":{', '"":null},"facts":['), "utf-8")
+
+    own = project.run(*GATE, "test_it.py")
+    other = project.run(*GATE, "test_other.py")
+    workers = project.run(*XDIST, *GATE, "-n2", "test_it.py")
+
+    assert (own.ret, other.ret) == (4, 0)
+    assert lines(own, "test_it.json")
+    assert not lines(own, "test_x[a] x")
+    # With workers, the tests are known only as they start.
+    assert workers.ret == 1
+    assert lines(workers, "test_it.json")
 
 
 SKIPS = {

@@ -277,18 +277,89 @@ def test_a_store_lives_in_a_branch(pipeline: Pipeline) -> None:
     assert pipeline.git("status", "--porcelain") == ""
 
 
-@of("A baseline on GitHub")
-def test_a_shard_has_a_store_of_its_own(pipeline: Pipeline) -> None:
-    """It is gated and verified by what it has stored itself."""
-    (pipeline.root / "tests").rename(pipeline.root / "kernels")
-    (pipeline.root / "tests").mkdir()
-    (pipeline.root / "kernels").rename(pipeline.root / "tests" / "kernels")
-    for _ in range(2):
-        stored = pipeline.script("python -m pytest tests/kernels --gpuperf-update=new")
-        assert stored.returncode == 0, stored.stdout
-    for script in PARTS["Shards"]:
-        done = pipeline.script(script, SHARD="kernels")
-        assert done.returncode == 0, done.stdout + done.stderr
+# -------------------------------------------------------------------- shards
+
+# as pytest-split divides them: two in each of four shards
+FOUR = """
+import os
+import signal
+
+import pytest
+import work
+
+
+@pytest.mark.gpuperf(max_regression={"steps": "5 %"})
+@pytest.mark.parametrize("name", list("abcdefgh"))
+def test_steps(gpuperf, name):
+    if name == os.environ.get("KILLED"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    gpuperf.record("steps", work.steps(), unit="1", better="lower")
+"""
+SPLIT = {
+    "PYTHONPATH": os.pathsep.join(
+        [str(DOCS.parent / "tests"), os.environ.get("PYTHONPATH", "")]
+    ),
+    "PYTEST_ADDOPTS": "-p pytest_gpuperf.plugin -p no:cacheprovider -p fakes.split",
+}
+
+
+def job_of(
+    pipeline: Pipeline, name: str, event: str, **variables: str
+) -> tuple[int, str]:
+    """Run the steps of a job, as GitHub does; return its code and what they printed."""
+    code, said = 0, ""
+    for step in pipeline.recipe.content["jobs"][name]["steps"]:
+        is_due = "run" in step and event in EVENTS[step.get("if")]
+        always = step.get("if") == "always()"
+        if is_due and "pip install" not in step["run"] and (always or not code):
+            done = pipeline.script(step["run"], **SPLIT, **variables)
+            code, said = code or done.returncode, said + done.stdout + done.stderr
+    return code, said
+
+
+def workflow(
+    pipeline: Pipeline, event: str, run_id: str, **killed: str
+) -> tuple[list[int], int, str]:
+    """Run all shards, then their merge; return the codes, and what the merge printed."""
+    for left in pipeline.root.glob("shard-*.json"):
+        left.unlink()
+    pipeline.summary.write_text("", "utf-8")
+    store = pipeline.root.with_name("store.db")
+    variables = {
+        "GITHUB_RUN_ID": run_id,
+        "GITHUB_RUN_ATTEMPT": "1",
+        "STORE": f"sqlite:///{store}" if event == "push" else "",
+    }
+    matrix = pipeline.recipe.content["jobs"]["shard"]["strategy"]["matrix"]["shard"]
+    codes = [
+        job_of(pipeline, "shard", event, SHARD=str(number), **variables, **killed)[0]
+        for number in matrix
+    ]
+    return codes, *job_of(pipeline, "merge", event, **variables)
+
+
+@of("Shards")
+def test_a_matrix_of_shards_stores_and_gates(pipeline: Pipeline) -> None:
+    """Into one store, by its snapshot; the merge names what is slower, and who is missing."""
+    (pipeline.root / "tests" / "test_work.py").write_text(FOUR, "utf-8")
+    (pipeline.root / ".gitignore").write_text("*.json\n*.db\n", "utf-8")
+    pipeline.commit("eight tests")
+    stored = [workflow(pipeline, "push", run_id) for run_id in ("7", "8")]
+    pipeline.merge_request(slower=False)
+    codes, merged, said = workflow(pipeline, "pull_request", "9")
+    _, of_killed, names = workflow(pipeline, "pull_request", "10", KILLED="c")
+    pipeline.merge_request(slower=True)
+    slower, _, _ = workflow(pipeline, "pull_request", "11")
+
+    for codes_of_main, merge_of_main, printed in stored:
+        assert (codes_of_main, merge_of_main) == ([0] * 4, 0), printed
+        assert "complete: 4 sessions of 4 shards" in printed
+    assert (codes, merged) == ([0] * 4, 0), said
+    assert "merged 4 of 4 shards: 8 tests" in said
+    assert of_killed == 1
+    assert "shard 2 of 4: the run ended before" in names
+    assert slower == [1] * 4
+    assert "REGRESSED" in pipeline.summary.read_text("utf-8")
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.heading)
@@ -377,13 +448,26 @@ def test_pytest_ends_as_the_table_says(
     assert project.run(*(f"--gpuperf-{each}" for each in arguments)).ret == code
 
 
-def first_block(language: str) -> str:
-    """Return the first block of a language of the page about clusters."""
-    found = re.search(
+def block_of(language: str, beginning: str) -> str:
+    """Return a block of a language of the page about clusters, by a line of it."""
+    blocks = re.findall(
         rf"^```{language}\n(.*?)^```$", CLUSTERS, re.DOTALL | re.MULTILINE
     )
-    assert found is not None
-    return found[1]
+    (found,) = (block for block in blocks if f"{beginning}\n" in block)
+    return str(found)
+
+
+def bash_of(project: Project, **variables: str) -> tuple[str, dict[str, str]]:
+    """Return a shell, and what a job finds in its environment."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+    own = os.pathsep.join([str(project.path / "bin"), str(Path(sys.executable).parent)])
+    return bash, {
+        **os.environ,
+        "PATH": os.pathsep.join([own, os.defpath]),
+        **variables,
+    }
 
 
 def test_a_batch_script_stores_a_session(project: Project) -> None:
@@ -393,7 +477,8 @@ def test_a_batch_script_stores_a_session(project: Project) -> None:
         pytest.skip("bash is not installed")
     for name, text in FILES.items():
         project.write(text, name)
-    script = project.write(first_block("bash"), "spool/slurm_script")
+    text = block_of("bash", "# performance.sbatch")
+    script = project.write(text, "spool/slurm_script")
     done = subprocess.run(
         [bash, script, "--gpuperf-update=new"],
         cwd=script.parent,
@@ -417,7 +502,7 @@ def test_a_batch_script_stores_a_session(project: Project) -> None:
 
 def test_the_manifest_asks_for_what_its_page_says() -> None:
     """A GPU, no quota of processor time, no second try, and every volume that is mounted."""
-    manifest = loaded(first_block("yaml"))
+    manifest = loaded(block_of("yaml", "  name: gpuperf"))
     job = manifest["spec"]
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
@@ -435,3 +520,119 @@ def test_the_manifest_asks_for_what_its_page_says() -> None:
     assert [*container["command"], *container["args"]][:5] == [
         *("python", "-m", "pytest", "-m", "gpuperf")
     ]
+
+
+# what Slurm does with an array, one task after the other: a copy of the script is started
+# with the arguments and its variables, and the highest exit code is that of the array
+SBATCH = """
+#!/usr/bin/env bash
+while [[ "$1" == --* ]]; do shift; done
+script=$1; shift
+read -r first last < <(sed -n 's/^#SBATCH --array=\\([0-9]*\\)-\\([0-9]*\\)$/\\1 \\2/p' "$script")
+export SLURM_ARRAY_JOB_ID=70 SLURM_SUBMIT_DIR=$PWD SLURM_PROCID=0 SLURM_NTASKS=1
+export SLURM_ARRAY_TASK_MIN=$first SLURM_ARRAY_TASK_COUNT=$((last - first + 1))
+echo 70
+worst=0
+mkdir -p spool
+for ((task = first; task <= last; task++)); do
+  cp "$script" spool/slurm_script
+  (cd spool && SLURM_JOB_ID=$((70 + task)) SLURM_ARRAY_TASK_ID=$task \
+    bash ./slurm_script "$@" >"../task-$task.log" 2>&1)
+  code=$?
+  ((code > worst)) && worst=$code
+done
+exit "$worst"
+"""
+SRUN = """
+#!/usr/bin/env bash
+SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 exec "$@"
+"""
+
+
+@pytest.fixture(name="slurm")
+def slurm_(project: Project) -> Project:
+    """Return a project of eight tests, with the scripts of the page and a fake Slurm."""
+    for name, text in {**FILES, "tests/test_work.py": FOUR}.items():
+        project.write(text, name)
+    for name, text in {"sbatch": SBATCH, "srun": SRUN}.items():
+        project.write(text.lstrip(), f"bin/{name}").chmod(0o755)
+    for name in ("shards.sbatch", "performance.sh"):
+        project.write(block_of("bash", f"# {name}"), name)
+    return project
+
+
+def performed(project: Project, *options: str, **variables: str) -> tuple[int, str]:
+    """Run the script that submits an array; return its code and what it printed."""
+    bash, environment = bash_of(project, **SPLIT, **variables)
+    done = subprocess.run(
+        [bash, "performance.sh", *options],
+        cwd=project.path,
+        env=environment,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=600,
+    )
+    logs = (log.read_text("utf-8") for log in sorted(project.path.glob("task-*.log")))
+    return done.returncode, "".join([done.stdout, done.stderr, *logs])
+
+
+def test_an_array_of_slurm_is_one_run(slurm: Project) -> None:
+    """Stored, gated, and red if a task was killed: its script says which."""
+    stored = [performed(slurm, "--gpuperf-update=new") for _ in range(2)]
+    gated = performed(slurm, "--gpuperf-baseline=.gpuperf")
+    killed, names = performed(slurm, "--gpuperf-baseline=.gpuperf", KILLED="e")
+    slurm.write(FILES["work.py"].replace("1_000", "10_000"), "work.py")
+    slower, _ = performed(slurm, "--gpuperf-baseline=.gpuperf")
+
+    for code, said in (*stored, gated):
+        assert code == 0, said
+        assert "merged 4 of 4 shards: 8 tests" in said
+    assert "run 70, shard 4/4" in gated[1]
+    session = slurm.report("runs/70/run.json")["header"]["session"]
+    assert (session["run"], session.get("shard")) == ("70", None)
+    assert killed != 0
+    assert "shard 3 of 4: the run ended before" in names
+    assert slower == 1
+    shown = (slurm.path / "runs" / "70" / "run.md").read_text("utf-8")
+    assert shown.count("REGRESSED") >= 8
+
+
+def test_an_indexed_job_is_one_run(slurm: Project) -> None:
+    """Its manifest starts as many pods as there are shards, each with its variables."""
+    manifest = loaded(block_of("yaml", "  name: gpuperf-shards"))
+    job, pod = manifest["spec"], manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each for each in container["env"]}
+    count = int(variables["GPUPERF_SHARDS"]["value"])
+    bash, environment = bash_of(slurm, **SPLIT)
+    environment |= {"STORE": str(slurm.path / "store"), "RUN_ID": "f00d"}
+    environment["GPUPERF_SHARDS"] = variables["GPUPERF_SHARDS"]["value"]
+    environment["PYTEST_ADDOPTS"] += " --gpuperf-update=new"
+    for index in range(count):
+        done = subprocess.run(
+            [bash, *container["command"][1:], *container["args"]],
+            cwd=slurm.path,
+            env={**environment, "JOB_COMPLETION_INDEX": str(index)},
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    files = [f"store/runs/f00d/shard-{index}.json" for index in range(count)]
+    merged = command("merge", *files, "-o", "run.json", folder=slurm.path)
+
+    assert (manifest["apiVersion"], manifest["kind"]) == ("batch/v1", "Job")
+    assert (job["completionMode"], job["completions"], job["parallelism"]) == (
+        *("Indexed", count, count),
+    )
+    assert job["backoffLimitPerIndex"] == 0
+    assert "backoffLimit" not in job  # 0 would stop the other shards
+    assert pod["restartPolicy"] == "Never"  # which the limit per index needs
+    field = variables["RUN_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert field == "metadata.labels['batch.kubernetes.io/controller-uid']"
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    assert "JOB_COMPLETION_INDEX" not in variables  # Kubernetes sets it
+    assert merged.stdout == "run.json\n  merged 4 of 4 shards: 8 tests\n"

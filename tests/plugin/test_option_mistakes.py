@@ -11,6 +11,8 @@ WRONG = {
     "gpuperf-max-regression": "5",
     "gpuperf-min-judged": "many",
     "gpuperf-compare-across": "weather",
+    "gpuperf-shard": "5/4",
+    "gpuperf-run-id": "7" * 201,
     "gpuperf-confirm": "-1",
     "gpuperf-confirm-by": "luck",
     "gpuperf-against": "-1",
@@ -157,6 +159,7 @@ def test_a_path_where_nobody_may_look_is_told_of_its_option(
     [
         ("test_it.py", "a test file; the option takes a value: a folder or a .json"),
         ("test_it.py::test_it", "a test file; the option takes a value"),
+        ("perf.db", "the file of a database; write sqlite:///perf.db"),
         ("notes.txt", "a file without the .json suffix; name a folder or a .json"),
     ],
 )

@@ -123,14 +123,15 @@ def test_a_run_that_does_not_see_all_drops_nothing(
     assert stored(project) == OTHERS | x(*"abc")
 
 
-@pytest.mark.parametrize("variable", ["CI_NODE_INDEX", None])
-def test_a_shard_drops_nothing(project: Project, variable: str | None) -> None:
-    """By the variables of a CI, or by a plugin that leaves out tests of a list."""
+@pytest.mark.parametrize("named", ["CI_NODE_INDEX", "--gpuperf-shard=1/2", None])
+def test_a_shard_drops_nothing(project: Project, named: str | None) -> None:
+    """By the variables of a CI, an option, or a plugin that leaves out tests of a list."""
     project.write(WITHOUT_B)
-    if variable:
-        project.environment.setenv(variable, "1")
+    option = [named] if named and named.startswith("--") else []
+    if named and not option:
+        project.environment.setenv(named, "1")
         project.environment.setenv("CI_NODE_TOTAL", "2")
-    else:
+    elif not option:
         text = """
             import pytest
 
@@ -139,7 +140,7 @@ def test_a_shard_drops_nothing(project: Project, variable: str | None) -> None:
                 items[:] = [i for i in items if "x[a]" not in i.name]
         """
         project.write(text, "conftest.py")
-    ended = project.run(STORING)
+    ended = project.run(STORING, *option)
 
     assert not lines(ended, "dropped")
     assert stored(project) == OTHERS | x(*"abc")
@@ -271,7 +272,10 @@ def test_verify_names_what_is_gone_and_what_to_type(project: Project) -> None:
 
 
 def test_verify_expects_no_tests_of_other_paths_and_shards(project: Project) -> None:
-    """What another job runs is not missing here; what was left out is."""
+    """What another job runs is not missing here; what was left out is.
+
+    A shard runs what its options choose, and what it skipped was its own.
+    """
     verify = ("verify", "run.json", f"--expect-from={STORE}")
     project.run(*GATE, "test_it.py")
     path = command(*verify, folder=project.path)
@@ -286,8 +290,16 @@ def test_verify_expects_no_tests_of_other_paths_and_shards(project: Project) -> 
     shard = command(*verify, folder=project.path)
     project.run(*GATE, "-k", "x")
     part = command(*verify, folder=project.path)
+    skips = "pytest.skip('no') if name == 'a' else None; value ="
+    project.write(VALUES.replace("value =", skips))
+    project.run(*GATE)
+    skipped = command(*verify, folder=project.path)
 
-    assert [done.returncode for done in (path, left_out, shard, part)] == [0, 1, 0, 1]
+    codes = [d.returncode for d in (path, left_out, shard, part, skipped)]
+    assert codes == [0, 1, 0, 0, 1]
+    assert "1 of the 2 tests of .gpuperf did not run: test_it.py::test_x[a]" in (
+        skipped.stdout
+    )
     assert "with all 3 of .gpuperf but 3 of other paths or shards" in path.stdout
     assert "4 of the 6 tests of .gpuperf did not run" in left_out.stdout
     assert "if removed" not in left_out.stdout

@@ -262,3 +262,37 @@ def test_a_metric_of_a_pair_is_asked_of_its_sides() -> None:
     pair = Pair(perf=perf_of(), a=perf_of(), b=perf_of())
     with pytest.raises(AttributeError, match=r"read a side, as pair\.a\.time"):
         _ = pair.time
+
+
+def test_garbage_is_in_a_time_of_its_own(project: Project) -> None:
+    """Where a call leaves some, and where a test is judged by it; else it says how."""
+    project.write(
+        """
+        import pytest
+
+        def cycles():
+            for _ in range(1000):
+                each = []
+                each.append(each)
+
+        def test_some(gpuperf):
+            time = gpuperf.measure(cycles).time
+            assert time.with_gc > time.wall
+
+        @pytest.mark.gpuperf(limits=["time.with_gc <= 1 s"])
+        def test_none(gpuperf):
+            time = gpuperf.measure(sum, range(1000)).time
+            assert time.with_gc == time.wall
+
+        def test_unasked(gpuperf):
+            assert gpuperf.measure(sum, range(1000)).time.with_gc > 0
+
+        @pytest.mark.gpuperf(limits=["time.with_gc <= 1 s"])
+        def test_pair(gpuperf):
+            gpuperf.compare(cycles, cycles)
+        """
+    )
+    ended = project.run("-rs")
+
+    assert ended.parseoutcomes() == {"passed": 2, "skipped": 2}
+    assert lines(ended, "unmeasured: time.with_gc")

@@ -22,10 +22,12 @@ from pytest_gpuperf.config import (
     NcuReplay,
     Update,
 )
+from pytest_gpuperf.model.shard import Shard
 
 # option, what is written, what is read, another text, what is read then
 EACH: dict[str, tuple[str, object, str, object]] = {
     "baseline": ("a", "{root}/a", "b", "{root}/b"),
+    "baseline_fallback": ("a", "{root}/a", "sqlite:///b.db", "sqlite:///b.db"),
     "update": ("new", Update.NEW, "all", Update.ALL),
     "max_regression": ("7.5 %", 0.075, "off", None),
     "min_judged": ("95%", 0.95, ".5 %", 0.005),
@@ -35,6 +37,13 @@ EACH: dict[str, tuple[str, object, str, object]] = {
         "cpu_model, core_count",
         frozenset({"cpu_model", "core_count"}),
     ),
+    "shard": (
+        "3/8",
+        Shard(number=3, count=8),
+        " 1 / 1 ",
+        Shard(number=1, count=1),
+    ),
+    "run_id": ("77.1", "77.1", " a b/c ", "a b/c"),
     "confirm": ("0", 0, "7", 7),
     "confirm_by": ("against", ConfirmBy.AGAINST, "auto", ConfirmBy.AUTO),
     "against": ("main", "main", " HEAD~3", "HEAD~3"),

@@ -9,8 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_gpuperf.baseline.tables import CREATOR, SCHEMA, TABLES, definitions
+from pytest_gpuperf.baseline.tables import (
+    CREATOR,
+    SCHEMA,
+    TABLES,
+    MetricRow,
+    definitions,
+    digest_id,
+    original,
+)
 from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.model.record import RecordKey
 
 # SQLite keeps a file whole by locks that these file systems do not have, or not always.
 _NETWORK = frozenset(
@@ -32,6 +41,8 @@ _WAIT_S = 60.0
 # 11 s. It is therefore begun anew after this time.
 _PAUSES_S = 0.05
 _OLDEST = (3, 31)
+# Ids in one statement.
+_CHUNK = 500
 
 
 class Engine(Protocol):
@@ -73,6 +84,43 @@ class Engine(Protocol):
 def columns_of(table: str) -> list[str]:
     """Return the names of the columns that a client fills."""
     return [name for name, kind in TABLES[table].items() if kind != "serial"]
+
+
+def kinds_in(engine: Engine) -> list[str]:
+    """Return the kinds of machine that have sessions, sorted."""
+    rows = engine.rows("SELECT DISTINCT kind FROM part")
+    return sorted(original(kind) for (kind,) in rows)
+
+
+def id_of_test(slug: str, key: RecordKey) -> int:
+    """Return the id of a measurement on a kind of machine."""
+    return digest_id("test", slug, key.test_id, key.name)
+
+
+def chunks(ids: Iterable[int]) -> Iterator[str]:
+    """Yield ids as lists for a statement, sorted."""
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), _CHUNK):
+        yield ",".join(map(str, ordered[start : start + _CHUNK]))
+
+
+def known_ids(engine: Engine, table: str, ids: Iterable[int]) -> set[int]:
+    """Return the ids that a table has."""
+    return {
+        found
+        for some in chunks(ids)
+        for (found,) in engine.rows(f"SELECT id FROM {table} WHERE id IN ({some})")  # noqa: S608 - numbers
+    }
+
+
+def metric_numbers(engine: Engine) -> dict[MetricRow, int]:
+    """Return the number of each metric."""
+    return {
+        (name, unit, source, better): number
+        for number, name, unit, source, better in engine.rows(
+            "SELECT id, name, unit, source, better FROM metric"
+        )
+    }
 
 
 class SqliteEngine:

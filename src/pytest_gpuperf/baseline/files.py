@@ -16,6 +16,8 @@ from pytest_gpuperf.errors import BaselineError
 
 # 20 sessions of 100,000 tests in one module take some 600 MB.
 _LARGEST_BYTES = 2_000_000_000
+# The header of a file and the name of its first section.
+_START_BYTES = 16_384
 _NAME_STORE = "name a store: a folder, or a .json file"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -51,6 +53,21 @@ def read_whole(path: Path) -> bytes | None:
         return read_regular(path, most_bytes=_LARGEST_BYTES).removeprefix(BOM_UTF8)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unusable("read", error, path) from error
+
+
+def read_start(path: Path) -> bytes:
+    """
+    Return the first bytes of a file without a byte order mark, or b"" if the file does not exist.
+
+    Raises:
+        BaselineError: As for `read_whole`.
+    """
+    try:
+        return disk.read_start(path, most_bytes=_START_BYTES).removeprefix(BOM_UTF8)
+    except FileNotFoundError:
+        return b""
     except OSError as error:
         raise _unusable("read", error, path) from error
 

@@ -9,13 +9,14 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from typing import Protocol, TypeVar
 
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import (
     Session,
     differences,
     facts_of,
-    same_company,
+    same_count,
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
@@ -125,7 +126,46 @@ class PutBack(Frozen, frozen=True, kw_only=True):
 StoreChange = Append | Restart | Drop | Move | PutBack
 
 
-def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
+class Aged(Protocol):
+    """What decides whether a record is kept: a StoredRecord, or one still as a text."""
+
+    @property
+    def choice(self) -> str | None:
+        """The hash of the kernels that ran."""
+
+    @property
+    def session(self) -> Session:
+        """The session."""
+
+    @property
+    def arrival(self) -> int:
+        """The number of the session in its store."""
+
+
+class NumberedValue(Protocol):
+    """A value with the number of its series."""
+
+    @property
+    def metric(self) -> str:
+        """The metric."""
+
+    @property
+    def series(self) -> int:
+        """The number of times that the series was restarted."""
+
+
+class Numbered(Protocol):
+    """A record with numbered values: a StoredRecord, or one still as a text."""
+
+    @property
+    def values(self) -> Sequence[NumberedValue]:
+        """The values."""
+
+
+_A = TypeVar("_A", bound=Aged)
+
+
+def keep_newest(records: Iterable[_A]) -> tuple[_A, ...]:
     """
     Return the sessions of a measurement without duplicates, in the order of arrival.
 
@@ -147,17 +187,20 @@ def keep_newest(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
     return tuple([r for r in ordered if (r.choice, r.session.id) in ids])
 
 
-def _first_of_each(records: Iterable[StoredRecord], limit: int) -> list[StoredRecord]:
+def _first_of_each(records: Iterable[_A], limit: int) -> list[_A]:
     """Return the first records of each choice and company, up to a limit."""
-    first: list[StoredRecord] = []
+    first: list[_A] = []
+    counts: dict[tuple[str | None, int | None], int] = {}
     for record in records:
+        choice, ran_count = record.choice, record.session.ran_count
         alike_count = sum(
-            other.choice == record.choice
-            and same_company(other.session, record.session)
-            for other in first
+            count
+            for (other, other_count), count in counts.items()
+            if other == choice and same_count(other_count, ran_count)
         )
         if alike_count < limit:
             first.append(record)
+            counts[choice, ran_count] = counts.get((choice, ran_count), 0) + 1
     return first
 
 
@@ -213,7 +256,7 @@ def _put_back(
     return joined([*others, *records, *gone_on])
 
 
-def _series(records: Iterable[StoredRecord]) -> dict[str, int]:
+def _series(records: Iterable[Numbered]) -> dict[str, int]:
     newest: dict[str, int] = {}
     for record in records:
         for value in record.values:
@@ -255,7 +298,7 @@ def applied(
             continue
         sessions = _left_by(change, before)
         if not isinstance(change, Drop) and change.record.values:
-            sessions = [*sessions, _in_series(change, before)]
+            sessions = [*sessions, in_series(change, before)]
         lists[change.key] = sessions
     return {key: keep_newest(lists[key]) for key in sorted(lists) if lists[key]}
 
@@ -436,7 +479,7 @@ def with_alone(
 def slugs_holding(
     keys: Collection[RecordKey],
     slugs: Iterable[str],
-    load: Callable[[str, Collection[str]], Mapping[RecordKey, object]],
+    names: Callable[[str], Collection[RecordKey]],
 ) -> dict[RecordKey, tuple[str, ...]]:
     """
     Return the slugs that hold sessions of the given measurements.
@@ -446,23 +489,22 @@ def slugs_holding(
 
         slugs: The slugs to search.
 
-        load: Loads the sessions of some test ids from a slug.
+        names: Returns the stored measurements of a slug.
 
     Returns:
         The slugs by measurement, in the given order. Measurements without sessions are
         absent.
     """
-    test_ids = {key.test_id for key in keys}
     holding: dict[RecordKey, tuple[str, ...]] = {}
-    for slug in slugs if test_ids else ():
-        held = load(slug, test_ids)
+    for slug in slugs if keys else ():
+        held = names(slug)
         for key in keys:
             if key in held:
                 holding[key] = (*holding.get(key, ()), slug)
     return holding
 
 
-def _age(record: StoredRecord) -> tuple[int, float, str, bool, str]:
+def _age(record: Aged) -> tuple[int, float, str, bool, str]:
     """Return the sort key of sessions. Arrival comes first, because a clock may be set back."""
     choice = record.choice
     return (
@@ -475,9 +517,7 @@ def _age(record: StoredRecord) -> tuple[int, float, str, bool, str]:
     )
 
 
-def _in_series(
-    change: Append | Restart, before: Iterable[StoredRecord]
-) -> StoredRecord:
+def in_series(change: Append | Restart, before: Iterable[Numbered]) -> StoredRecord:
     """
     Return the session that a change adds, with the series of each value.
     """

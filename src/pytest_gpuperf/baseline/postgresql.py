@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,8 @@ from pytest_gpuperf.model.url import masked
 
 # The tables have a schema of their own, unless the URL names another.
 _SCHEMA = "gpuperf"
+# The first name of a search path.
+_SCHEMA_NAME = re.compile(r'\s*(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s,"]+))')
 _TYPES = {
     "serial": "integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "id": "bigint",
@@ -159,10 +162,12 @@ class PostgresqlEngine:
             cursor.execute("SELECT count(*) FROM pg_catalog.pg_namespace")
             if self.schema() is not None:
                 return
-            cursor.execute("SHOW search_path")
-            ((path,),) = cursor.fetchall()
-            if path == _SCHEMA:
-                cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {_SCHEMA}")
+            cursor.execute("SELECT current_schema(), current_setting('search_path')")
+            ((current, path),) = cursor.fetchall()
+            if current is None:  # No schema of the path exists.
+                name = _first_schema(path, user=self._connection.info.user)
+                quoted = name.replace('"', '""')
+                cursor.execute(f'CREATE SCHEMA IF NOT EXISTS "{quoted}"')
             for statement in definitions(_TYPES, clustered=""):
                 cursor.execute(statement)
         self.insert("meta", [("schema", str(SCHEMA)), ("created_by", CREATOR)])
@@ -223,6 +228,23 @@ class PostgresqlEngine:
         if isinstance(error, self._psycopg.OperationalError):
             return _UNREACHABLE
         return "name another store"
+
+
+def _first_schema(path: str, *, user: str) -> str:
+    """
+    Return the first schema of a search path, as the server looks it up.
+
+    Example:
+        >>> _first_schema('"My-Schema", public', user="ci")
+        'My-Schema'
+    """
+    found = _SCHEMA_NAME.match(path)
+    if found is None:
+        return _SCHEMA
+    if found["quoted"] is None:
+        return found["plain"].lower()
+    name = found["quoted"].replace('""', '"')
+    return user if name == "$user" else name
 
 
 def _is_local(host: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from pytest_gpuperf.baseline.history import Drop, StoreChange
-from pytest_gpuperf.baseline.text import Damage
+from pytest_gpuperf.baseline.text import Damage, NamedBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
@@ -45,15 +45,23 @@ class Store(Protocol):
     def unread(self) -> tuple[GpuPerfError, ...]:
         """The errors of the files that a lenient store left out so far."""
 
-    @property
-    def reads_by_test(self) -> bool:
-        """True if reading some tests takes no longer if many others are stored."""
+    def check(self) -> None:
+        """
+        Look at every file, or open the database, without reading the sessions.
+
+        Damaged lines are found when the sessions of their file are read.
+        """
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
 
     def load(
-        self, slug: str, test_ids: Collection[str] | None = None
+        self,
+        slug: str,
+        test_ids: Collection[str] | None = None,
+        *,
+        metrics: Collection[str] | None = None,
+        past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """
         Return the sessions by measurement, in order of arrival.
@@ -62,32 +70,29 @@ class Store(Protocol):
             slug: The device. An unknown device has no sessions.
 
             test_ids: The tests to read, or None for all.
-        """
-
-    def history(
-        self,
-        slug: str,
-        test_ids: Collection[str] | None = None,
-        *,
-        metrics: Collection[str] | None = None,
-    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """
-        Return every session that the store still has, in order of arrival.
-
-        A database also has the sessions before a level was accepted. Their values have
-        a lower `series`. Files have at most 20 sessions of each series.
-
-        Args:
-            slug: The device. An unknown device has no sessions.
-
-            test_ids: The tests to read, or None for all.
 
             metrics: The metrics to read, or None for all. A session without any of them
                 is left out.
+
+            past: Whether to return every session that the store still has. A database
+                also has those before a level was accepted, whose values have a lower
+                `series`. Files have at most 20 sessions of each series.
         """
 
-    def names(self, slug: str) -> Mapping[RecordKey, bool]:
-        """Return the measurements of a slug, and whether a pytest id is the key."""
+    def modules(self, slug: str) -> tuple[str, ...]:
+        """Return the modules of the tests that have sessions, sorted."""
+
+    def names(
+        self, slug: str, modules: Collection[str] | None = None
+    ) -> Mapping[RecordKey, NamedBy]:
+        """
+        Return the stored measurements, without their sessions.
+
+        Args:
+            slug: The device. An unknown device has no measurements.
+
+            modules: The modules of the tests, or None for all.
+        """
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]

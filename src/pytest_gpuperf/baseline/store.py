@@ -7,15 +7,18 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from pytest_gpuperf.baseline.additions import with_sessions
 from pytest_gpuperf.baseline.files import (
     kind_of,
     listed,
     locked,
     make_folder,
+    read_start,
     read_whole,
     sweep,
     write_files,
@@ -30,16 +33,20 @@ from pytest_gpuperf.baseline.history import (
     StoreChange,
     applied,
     arrived,
+    by_key,
     slugs_holding,
 )
 from pytest_gpuperf.baseline.protocol import Repair, Store
+from pytest_gpuperf.baseline.rows import KeyedBy, digest
 from pytest_gpuperf.baseline.text import (
     Damage,
-    KeyedBy,
+    NamedBy,
     decode,
-    digest,
     encode,
+    names_in,
     numbered_sessions,
+    section_of,
+    version_of,
 )
 from pytest_gpuperf.disk import TEMPORARY
 from pytest_gpuperf.errors import (
@@ -52,14 +59,20 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.environment import slug as slugged
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey, StoredRecord
-from pytest_gpuperf.model.url import masked
+from pytest_gpuperf.model.record import (
+    STORE_VERSION,
+    RecordKey,
+    StoredRecord,
+    module_of,
+)
+from pytest_gpuperf.model.url import masked, sqlite_url
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.engine import SqliteEngine
 
 __all__ = [
+    "UNSENT",
     "Append",
     "DirectoryStore",
     "Drop",
@@ -72,13 +85,18 @@ __all__ = [
     "StoreChange",
     "file_name",
     "folder_name",
+    "names_database",
+    "open_database",
     "open_store",
     "storing_command",
 ]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
 _DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
+_PROJECT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _KINDS = "name a directory, a .json file, sqlite:///FILE.db or postgresql://HOST/NAME"
+# The folder of the sessions that a run could not store in a database.
+UNSENT = ".gpuperf-unsent"
 _LOCK = "store.lock"
 # The name of the file with dropped sessions, or the end of that name.
 _ASIDE = "dropped"
@@ -161,19 +179,17 @@ def open_store(
 
         BaselineError: The path exists but is not a store.
     """
-    scheme = _SCHEME.match(place)
-    if scheme is not None:
-        name = scheme["scheme"].lower()
-        if name == "sqlite":
-            return _in_sqlite(place, root, create=create)
-        if name in {"postgresql", "postgres"}:
-            return _in_postgresql(place, create=create)
-        raise ConfigError(f"there are no {name} stores", remedy=_KINDS)
+    if _SCHEME.match(place) is not None:
+        return open_database(place, root, create=create)
     if not place.strip() or "\0" in place:
         raise ConfigError(f"{place!r} is not the name of a store", remedy=_KINDS)
     path = Path(root) / Path(place).expanduser()
     kind = kind_of(path)
     single = path.suffix.lower() == ".json" and kind != "folder"
+    url = sqlite_url(place)
+    if url is not None and kind != "folder":
+        message = f"{place} is not the URL of a database"
+        raise ConfigError(message, remedy=f"write {url}")
     if kind == "file" and not single:
         raise BaselineError(f"{path} is a file without the .json suffix", remedy=_KINDS)
     if kind is None and not create:
@@ -184,6 +200,32 @@ def open_store(
     if single:
         return SingleFileStore(path)
     return DirectoryStore(path, lenient=lenient)
+
+
+def open_database(
+    place: str, root: str | Path, *, create: bool = False
+) -> DatabaseStore:
+    """
+    Open the store of a URL.
+
+    Args:
+        place: The URL of a database, which may end with # and the name of a project.
+
+        root: The folder that a relative file is resolved against.
+
+        create: As for `open_store`.
+
+    Raises:
+        ConfigError: As for `open_store`.
+
+        BaselineError: As for `open_store`.
+    """
+    name = place.partition(":")[0].lower()
+    if name == "sqlite":
+        return _in_sqlite(place, root, create=create)
+    if name in {"postgresql", "postgres"}:
+        return _in_postgresql(place, create=create)
+    raise ConfigError(f"there are no {name} stores", remedy=_KINDS)
 
 
 def names_database(place: str) -> bool:
@@ -197,7 +239,8 @@ def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
     from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.engine import SqliteEngine
 
-    path = _database_path(place, root)
+    url, project = _url_and_project(place)
+    path = _database_path(url, root)
     if kind_of(path) == "folder":
         raise BaselineError(f"{path} is a folder", remedy=_KINDS)
     if not create and not path.exists():
@@ -206,28 +249,46 @@ def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
             remedy=f"create it: {storing_command(place)}",
         )
 
-    def connect(*, create: bool) -> SqliteEngine | None:
-        exists = create or path.exists()
-        return SqliteEngine(path, create=create) if exists else None
+    def find() -> SqliteEngine | None:
+        return SqliteEngine(path, create=False) if path.exists() else None
 
-    return DatabaseStore(place, connect)
+    create_file = partial(SqliteEngine, path, create=True)
+    return DatabaseStore(place, find=find, create=create_file, project=project)
 
 
 def _in_postgresql(place: str, *, create: bool) -> DatabaseStore:
     from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.postgresql import PostgresqlEngine
 
-    def connect(*, create: bool) -> PostgresqlEngine:  # noqa: ARG001 - of all databases
-        return PostgresqlEngine(place)
-
+    url, project = _url_and_project(place)
+    connect = partial(PostgresqlEngine, url)
     shown = masked(place)
-    with contextlib.closing(connect(create=create)) as engine:
+    with contextlib.closing(connect()) as engine:
         if engine.schema() is None and not create:
             raise BaselineMissingError(
                 f"there is no baseline at {shown}",
                 remedy=f"create it: {storing_command(shown)}",
             )
-    return DatabaseStore(shown, connect)
+    return DatabaseStore(shown, find=connect, create=connect, project=project)
+
+
+def _url_and_project(place: str) -> tuple[str, str]:
+    """
+    Return the URL of a database and the name of a project behind it, or "".
+
+    Raises:
+        ConfigError: The name has other characters.
+    """
+    url, mark, project = place.rpartition("#")
+    # A password in front of the host may have the character, too.
+    if not mark or "@" in project or "/" in project:
+        return place, ""
+    if not _PROJECT.fullmatch(project):
+        raise ConfigError(
+            f"{project!r} is not the name of a project",
+            remedy="name it with letters, digits, dots, dashes and underscores",
+        )
+    return url, project
 
 
 def _database_path(place: str, root: str | Path) -> Path:
@@ -305,6 +366,24 @@ class _StoreReader:
             )
         return stored.sections
 
+    def check(self, path: Path) -> None:
+        """Decode a file unless it begins and ends as the store writes it."""
+        text = read_whole(path)
+        if text is None:
+            return
+        version = version_of(text)
+        if version is None or section_of(text, keyed_by=self._keyed_by) is None:
+            self.read(path, test_ids=())
+        else:
+            self.of_earlier_schema |= version < STORE_VERSION
+
+    def names(self, path: Path) -> dict[str, dict[RecordKey, NamedBy]]:
+        """Return the measurements of a file by section, or {} if the file does not exist."""
+        text = read_whole(path)
+        if text is None:
+            return {}
+        return names_in(text, path=str(path), keyed_by=self._keyed_by)
+
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
         """Rewrite the damaged files without the damage. The caller must hold the lock."""
         accepted: list[Damage] = []
@@ -337,7 +416,6 @@ class _FileStore(ABC):
     """
 
     keyed_by: ClassVar[KeyedBy]
-    reads_by_test = False
 
     def __init__(
         self, path: Path, *, lock_timeout_s: float = 60.0, lenient: bool = False
@@ -406,29 +484,14 @@ class _FileStore(ABC):
 
     @abstractmethod
     def load(
-        self, slug: str, test_ids: Collection[str] | None = None
-    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions by measurement, in order of arrival."""
-
-    def history(
         self,
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
         metrics: Collection[str] | None = None,
+        past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions that the files still have."""
-        stored = self.load(slug, test_ids)
-        if metrics is None:
-            return stored
-        return {
-            key: tuple(
-                replace(record, values=values)
-                for record in records
-                if (values := tuple(v for v in record.values if v.metric in metrics))
-            )
-            for key, records in stored.items()
-        }
+        """Return the sessions by measurement, in order of arrival."""
 
     def write_all(self, changes: Mapping[str, Sequence[StoreChange]]) -> None:
         """Apply the changes of several slugs, one after the other."""
@@ -436,8 +499,10 @@ class _FileStore(ABC):
             self.write(slug, of_slug)
 
     @abstractmethod
-    def names(self, slug: str) -> Mapping[RecordKey, bool]:
-        """Return the measurements of a slug, and whether a pytest id is the key."""
+    def names(
+        self, slug: str, modules: Collection[str] | None = None
+    ) -> Mapping[RecordKey, NamedBy]:
+        """Return the stored measurements, without their sessions."""
 
     @abstractmethod
     def _aside(self) -> SingleFileStore:
@@ -462,39 +527,62 @@ class DirectoryStore(_FileStore):
         )
 
     def load(
-        self, slug: str, test_ids: Collection[str] | None = None
+        self,
+        slug: str,
+        test_ids: Collection[str] | None = None,
+        *,
+        metrics: Collection[str] | None = None,
+        past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
-        folder = self._path / folder_name(slug)
-        if test_ids is None:
-            paths = listed(folder, "*.json")
-        else:
-            modules = {_module(test_id) for test_id in test_ids}
-            paths = sorted(folder / file_name(module) for module in modules)
+        by_module: dict[str, set[str]] | None = None
+        if test_ids is not None:
+            by_module = {}
+            for test_id in test_ids:
+                by_module.setdefault(module_of(test_id), set()).add(test_id)
         sessions: _Sessions = {}
-        for path in paths:
-            try:
-                sections = self._read(path, test_ids)
-            except (BaselineError, SchemaVersionError) as error:
-                if not self._lenient:
-                    raise
-                self._unread[path] = error
-                continue
-            for records in sections.values():
-                sessions.update(records)
-        return sessions
+        for path, module in self._paths(slug, by_module):
+            selected = None if by_module is None else by_module[module]
+            with self._left_out(path):
+                for records in self._read(path, selected).values():
+                    sessions.update(records)
+        return _with_metrics(sessions, metrics)
 
-    def names(self, slug: str) -> Mapping[RecordKey, bool]:
-        """Return the measurements of a slug, and whether a pytest id is the key."""
-        loaded = self.load(slug)
-        return {key: any(r.has_node_id for r in loaded[key]) for key in loaded}
+    def check(self) -> None:
+        """Look at the beginning and the end of every file."""
+        for path in self._files():
+            with self._left_out(path):
+                self._reader.check(path)
+                self._module_in(path)
+
+    def modules(self, slug: str) -> tuple[str, ...]:
+        """Return the modules of the tests that have sessions, sorted."""
+        modules = set()
+        for path, _ in self._paths(slug, None):
+            with self._left_out(path):
+                modules.add(self._module_in(path))
+        return tuple(sorted(filter(None, modules)))
+
+    def names(
+        self, slug: str, modules: Collection[str] | None = None
+    ) -> Mapping[RecordKey, NamedBy]:
+        """Return the stored measurements, without their sessions."""
+        names: dict[RecordKey, NamedBy] = {}
+        for path, _ in self._paths(slug, modules):
+            with self._left_out(path):
+                sections = self._reader.names(path)
+                for module, of_module in sections.items():
+                    _refuse_copy(path, module)
+                    names.update(of_module)
+        return names
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """Return the other slugs that hold sessions of the given measurements."""
         candidates = (name for name in self.slugs() if name != folder_name(slug))
-        return slugs_holding(keys, candidates, self.load)
+        modules = {module_of(key.test_id) for key in keys}
+        return slugs_holding(keys, candidates, lambda name: self.names(name, modules))
 
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
         """Apply changes in order, under the store's lock."""
@@ -504,24 +592,52 @@ class DirectoryStore(_FileStore):
         with self._locked():
             make_folder(folder)
             sweep(folder)
-            texts = {}
-            paths = {module: folder / file_name(module) for module in _modules(changes)}
-            stored: _Sessions = {}
-            for module, path in paths.items():
-                stored |= self._read(path, whole=True).get(module, {})
             numbers = {**self._aside().arrivals(), **self._arrivals()}
-            left = applied(stored, arrived(changes, numbers))
-            for module, path in paths.items():
-                records = {
-                    key: left[key] for key in left if _module(key.test_id) == module
-                }
-                text = encode({module: records}, keyed_by="module")
-                before = read_whole(path)
-                if text != before and (records or before is not None):
-                    texts[path] = text
+            texts = self._changed(folder, arrived(changes, numbers))
             for name, content in _GIT_FILES.items():
                 write_new(self._path / name, content)
             write_files(texts)
+
+    def _changed(
+        self, folder: Path, changes: Sequence[StoreChange]
+    ) -> dict[Path, bytes]:
+        """Return the new texts of the files that changes concern."""
+        added: dict[str, list[Append]] = {}
+        for change in changes:
+            if isinstance(change, Append):
+                added.setdefault(module_of(change.key.test_id), []).append(change)
+        others = [change for change in changes if not isinstance(change, Append)]
+        whole = set(_modules(others))
+        texts: dict[Path, bytes] = {}
+        for module in added.keys() - whole:
+            path = folder / file_name(module)
+            text = read_whole(path)
+            new = None if text is None else with_sessions(text, module, added[module])
+            if new is None:
+                whole.add(module)
+            else:
+                texts[path] = new
+        decoded = [c for c in changes if not whole.isdisjoint(_modules([c]))]
+        return texts | self._rewritten(folder, whole, decoded)
+
+    def _rewritten(
+        self, folder: Path, modules: Collection[str], changes: Sequence[StoreChange]
+    ) -> dict[Path, bytes]:
+        """Return the new texts of files, after all of their sessions are decoded."""
+        paths = {module: folder / file_name(module) for module in sorted(modules)}
+        stored: _Sessions = {}
+        for module, path in paths.items():
+            stored |= self._read(path, whole=True).get(module, {})
+        by_module: dict[str, _Sessions] = {module: {} for module in paths}
+        for key, records in applied(stored, changes).items():
+            by_module[module_of(key.test_id)][key] = records
+        texts = {}
+        for module, path in paths.items():
+            text = encode({module: by_module[module]}, keyed_by="module")
+            before = read_whole(path)
+            if text != before and (by_module[module] or before is not None):
+                texts[path] = text
+        return texts
 
     def accept_edits(self) -> Repair:
         """Give edited lines a new checksum, and remove unreadable lines."""
@@ -563,13 +679,36 @@ class DirectoryStore(_FileStore):
         """Return the sessions of the file of a module, or {} if the file does not exist."""
         sections = self._reader.read(path, test_ids=test_ids, whole=whole)
         for module in sections:
-            if file_name(module) != path.name:
-                raise BaselineCorruptError(
-                    f"the file holds {module!r}, which belongs in {file_name(module)}",
-                    remedy="rename it back, or remove it if it is a copy",
-                    path=str(path),
-                )
+            _refuse_copy(path, module)
         return sections
+
+    def _paths(
+        self, slug: str, modules: Collection[str] | None
+    ) -> list[tuple[Path, str]]:
+        """Return the files of a slug, sorted, and their modules if these are given."""
+        folder = self._path / folder_name(slug)
+        if modules is None:
+            return [(path, "") for path in listed(folder, "*.json")]
+        return sorted((folder / file_name(module), module) for module in modules)
+
+    def _module_in(self, path: Path) -> str | None:
+        """Return the module of a file, or None of a file without sessions."""
+        module = section_of(read_start(path), keyed_by=self.keyed_by)
+        if module is None:
+            module = next(iter(self._read(path, ())), None)
+        if module is not None:
+            _refuse_copy(path, module)
+        return module
+
+    @contextlib.contextmanager
+    def _left_out(self, path: Path) -> Iterator[None]:
+        """Leave out a file that cannot be read, if the store is lenient."""
+        try:
+            yield
+        except (BaselineError, SchemaVersionError) as error:
+            if not self._lenient:
+                raise
+            self._unread[path] = error
 
 
 class SingleFileStore(_FileStore):
@@ -596,24 +735,41 @@ class SingleFileStore(_FileStore):
         return {}
 
     def load(
-        self, slug: str, test_ids: Collection[str] | None = None
+        self,
+        slug: str,
+        test_ids: Collection[str] | None = None,
+        *,
+        metrics: Collection[str] | None = None,
+        past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
         sections = self._reader.read(self._path, section=slug, test_ids=test_ids)
-        return sections.get(slug, {})
+        return _with_metrics(sections.get(slug, {}), metrics)
 
-    def names(self, slug: str) -> Mapping[RecordKey, bool]:
-        """Return the measurements of a slug, and whether a pytest id is the key."""
-        loaded = self.load(slug)
-        return {key: any(r.has_node_id for r in loaded[key]) for key in loaded}
+    def check(self) -> None:
+        """Look at the beginning and the end of the file."""
+        self._reader.check(self._path)
+
+    def modules(self, slug: str) -> tuple[str, ...]:
+        """Return the modules of the tests that have sessions, sorted."""
+        return tuple(sorted({module_of(key.test_id) for key in self.names(slug)}))
+
+    def names(
+        self, slug: str, modules: Collection[str] | None = None
+    ) -> Mapping[RecordKey, NamedBy]:
+        """Return the stored measurements, without their sessions."""
+        names = self._reader.names(self._path).get(slug, {})
+        if modules is None:
+            return names
+        return {key: names[key] for key in names if module_of(key.test_id) in modules}
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """Return the other slugs that hold sessions of the given measurements."""
-        held = self._reader.read(self._path, test_ids={key.test_id for key in keys})
+        held = self._reader.names(self._path)
         candidates = (name for name in sorted(held) if name != slug)
-        return slugs_holding(keys, candidates, lambda name, _: held[name])
+        return slugs_holding(keys, candidates, held.__getitem__)
 
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
         """Apply changes in order, under the store's lock."""
@@ -648,19 +804,38 @@ class SingleFileStore(_FileStore):
         return locked(lock, timeout_s=self._lock_timeout_s)
 
 
+def _with_metrics(sessions: _Sessions, metrics: Collection[str] | None) -> _Sessions:
+    """Return the sessions with some of their values, or with all for None."""
+    if metrics is None:
+        return sessions
+    several = (
+        replace(record, values=values)
+        for records in sessions.values()
+        for record in records
+        if (values := tuple(v for v in record.values if v.metric in metrics))
+    )
+    return by_key(several)
+
+
 def _mangled(text: str) -> str:
     unique = digest(text.encode("utf-8", "surrogatepass"), length=16)
     return f"{slugged(text)[:_READABLE_LENGTH]}~{unique}"
 
 
-def _module(test_id: str) -> str:
-    return test_id.partition("::")[0]
+def _refuse_copy(path: Path, module: str) -> None:
+    """Raise if a file has the name of another module, because sessions would count twice."""
+    if file_name(module) != path.name:
+        raise BaselineCorruptError(
+            f"the file holds {module!r}, which belongs in {file_name(module)}",
+            remedy="rename it back, or remove it if it is a copy",
+            path=str(path),
+        )
 
 
 def _modules(changes: Iterable[StoreChange]) -> dict[str, None]:
     modules: dict[str, None] = {}
     for change in changes:
-        modules[_module(change.key.test_id)] = None
+        modules[module_of(change.key.test_id)] = None
         if isinstance(change, Move):
-            modules[_module(change.old.test_id)] = None
+            modules[module_of(change.old.test_id)] = None
     return modules

@@ -290,7 +290,7 @@ def value_of(
 ) -> SessionValue:
     """Return the value of a row."""
     rest = _NO_REST if packed is None else _REST.decode(packed)
-    name, unit, source, better = map(original, metric)
+    name, unit, source, better = metric
     return SessionValue(
         metric=name,
         unit=unit,

@@ -2,170 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Generic, TypeVar, get_origin
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
-from blake3 import blake3
 
 from pytest_gpuperf.baseline.history import by_key
+from pytest_gpuperf.baseline.rows import (
+    CONTENT,
+    FACTS,
+    HEAD,
+    KERNELS,
+    NAMES,
+    ROW,
+    TABLE,
+    Facts,
+    Fields,
+    Kernels,
+    KeyedBy,
+    NamedRow,
+    Records,
+    RowTables,
+    StoredContent,
+    StoredRow,
+    StoredSection,
+    StoreHead,
+    V,
+    decoded,
+    digest,
+    is_summed,
+    is_unchanged,
+    json_of,
+    row_texts,
+    section_lines,
+    summed_prefix,
+    with_fields,
+)
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,
     SchemaVersionError,
 )
-from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
+from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused, replace
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
-    BoundClass,
-    FileList,
     RecordKey,
     SessionValue,
     StoredRecord,
+    is_node_id,
 )
-from pytest_gpuperf.model.sample import CoreSpeed
 
 _SCHEMAS = "pytest-gpuperf/baseline/"
 SCHEMA_VERSION = f"{_SCHEMAS}{STORE_VERSION}"
 # The version of the lines, by schema. Lines of version 2 are lines of version 3 that lack
 # some facts about a value.
 _READABLE = {SCHEMA_VERSION: STORE_VERSION, f"{_SCHEMAS}2": 2}
-
-# The sessions of each measurement, oldest first.
-Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
-
-# A SessionValue when reading, a list when writing.
-_V = TypeVar("_V")
-
-# Either "module", whose name is left out of the test ids in the lines, or "slug".
-KeyedBy = str
-# A higher number cannot be a count of runs.
-_Arrival = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
-
-
-class _StoredRow(
-    Frozen,
-    Generic[_V],
-    frozen=True,
-    gc=False,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
-    """
-    A StoredRecord as one line. The last field is the checksum of the text before it.
-
-    Attributes:
-        test: The test id, without the module if sections are modules.
-
-        session: The digest of the session's head.
-
-        facts: The digest of the hard facts.
-
-        values: The values.
-
-        name: The measurement inside the test.
-
-        choice: Hash of the kernels that ran.
-
-        soft_facts: Soft facts that the head of the session does not have.
-
-        bound_class: The class of measurements that move together when the machine
-            drifts.
-
-        kernels: The digest of the kernels.
-
-        kernel_times_s: The time of each kernel [s], in the order of the kernels.
-
-        parameters: Digest of the values of the test's parameters.
-
-        source: Digest of the test function's syntax tree.
-
-        code: Digest of the machine code of the kernels.
-
-        schema: The version of the format in which the line was first written, or 0 for
-            the version of the file.
-
-        node_id: The pytest id under which the line was first written, if the test has
-            been given another key since.
-
-        files: The files of the session.
-
-        sum: The checksum.
-    """
-
-    test: str
-    session: str
-    facts: str
-    values: tuple[_V, ...]
-    name: str = ""
-    choice: str | None = None
-    soft_facts: Mapping[str, str] = {}
-    bound_class: BoundClass = BoundClass.HOST
-    kernels: str = ""
-    kernel_times_s: tuple[float, ...] = ()
-    parameters: str | None = None
-    source: str | None = None
-    code: str | None = None
-    schema: int = 0
-    node_id: str = ""
-    files: FileList | None = None
-    sum: str = ""
-
-
-class _StoreHead(
-    Session,
-    frozen=True,
-    kw_only=True,
-    gc=False,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
-    """A Session with its arrival number and the soft facts that its records share."""
-
-    soft_facts: Mapping[str, str] = {}
-    arrival: _Arrival = 0
-
-
-# The fields of a session in a head. The unknown fields are stored next to the known
-# fields.
-_OF_SESSION = tuple(name for name in Session.__struct_fields__ if name != "unknown")
-_Facts = dict[str, dict[str, str]]
-# Names and JSON texts of fields that a later version added.
-_Fields = tuple[tuple[str, str], ...]
-
-
-class _LaunchedKernel(Frozen, array_like=True, frozen=True, gc=False):
-    """A kernel with its launch, stored as a list."""
-
-    name: str
-    launch: KernelLaunch
-
-
-# The kernels that ran, most time first. Files of earlier versions hold names only.
-_Kernels = tuple[str | _LaunchedKernel, ...]
-
-
-class _Section(Frozen, frozen=True):
-    """The sessions of one module or slug. Lines stay raw and are decoded one by one."""
-
-    name: str
-    sessions: dict[str, msgspec.Raw]
-    facts: dict[str, msgspec.Raw]
-    records: list[msgspec.Raw]
-    # Files of earlier versions have no kernels.
-    kernels: Mapping[str, msgspec.Raw] = {}
-
-
-class _Content(Frozen, frozen=True):
-    """The whole file."""
-
-    schema: str
-    keyed_by: str
-    sections: list[_Section | None]
 
 
 class Damage(Frozen, frozen=True, kw_only=True, order=True):
@@ -214,23 +110,6 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     of_earlier_schema: bool = False
 
 
-_ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODER = msgspec.json.Decoder(_Content)
-_ROW = msgspec.json.Decoder(_StoredRow[SessionValue])
-_HEAD = msgspec.json.Decoder(_StoreHead)
-_FACTS = msgspec.json.Decoder(_Facts)
-_KERNELS = msgspec.json.Decoder(_Kernels)
-
-# The start of the last field of a row.
-_SUM = b',"sum":"'
-_SUM_LENGTH = len(_SUM) + 12 + len('"}')
-
-
-def digest(text: bytes, *, length: int = 12) -> str:
-    """Return the first hexadecimal digits of the blake3 hash of a text."""
-    return blake3(text).hexdigest()[:length]
-
-
 def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
     """
     Return the text of a file [UTF-8]. Equal sessions give equal bytes.
@@ -243,12 +122,40 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
     Raises:
         RecordError: A session could not be read back.
     """
-    lines = [f'{{"schema":"{SCHEMA_VERSION}","keyed_by":"{keyed_by}","sections":[']
-    try:
+    lines: list[str] = []
+    with unwritable():
         for name, records in sorted(sections.items()):
-            lines += _section_lines(name, records, keyed_by=keyed_by)
-        text = "\n".join([*lines, "null]}", ""]).encode()
+            ordered = [record for key in sorted(records) for record in records[key]]
+            tables = RowTables(ordered)
+            rows = row_texts(name, ordered, tables, keyed_by=keyed_by)
+            lines += section_lines(
+                name,
+                heads=tables.heads.table(),
+                facts=tables.facts.table(),
+                kernels=tables.kernels.table(),
+                rows=rows,
+            )
+        text = file_text(lines, keyed_by=keyed_by)
         _check_rows(text)
+    return text
+
+
+def file_text(lines: Iterable[str], *, keyed_by: KeyedBy) -> bytes:
+    """Return the text of a file from the lines of its sections."""
+    header = f'{{"schema":"{SCHEMA_VERSION}","keyed_by":"{keyed_by}","sections":['
+    return "\n".join([header, *lines, "null]}", ""]).encode()
+
+
+@contextlib.contextmanager
+def unwritable() -> Iterator[None]:
+    """
+    Turn the errors of a text that could not be read back.
+
+    Raises:
+        RecordError: The block has raised such an error.
+    """
+    try:
+        yield
     except UnicodeEncodeError as error:
         raise RecordError(
             f"{error.object!a} cannot be encoded as UTF-8",
@@ -257,211 +164,21 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
         ) from error
     except msgspec.ValidationError as error:
         raise RecordError(str(error), path="baseline") from error
-    return text
 
 
 def _check_rows(text: bytes) -> None:
-    for section in filter(None, _DECODER.decode(text).sections):
+    for section in filter(None, CONTENT.decode(text).sections):
         tables: tuple[tuple[msgspec.json.Decoder[Any], Iterable[msgspec.Raw]], ...] = (
-            (_ROW, section.records),
-            (_HEAD, section.sessions.values()),
-            (_FACTS, section.facts.values()),
-            (_KERNELS, section.kernels.values()),
+            (ROW, section.records),
+            (HEAD, section.sessions.values()),
+            (FACTS, section.facts.values()),
+            (KERNELS, section.kernels.values()),
         )
         for decoder, entries in tables:
             for entry in entries:
                 # Each list and each table ends with null.
                 if bytes(entry) != b"null":
-                    _decoded(decoder, entry)
-
-
-def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterator[str]:
-    prefix = name if keyed_by == "module" else ""
-    ordered = [record for key in sorted(records) for record in records[key]]
-    heads = _Heads(ordered)
-    facts = _FactTable()
-    kernels = _KernelTable()
-    rows = [
-        _StoredRow[list[object]](
-            test=record.key.test_id.removeprefix(prefix),
-            name=record.key.name,
-            session=heads.digest(record),
-            facts=facts.digest(record.facts),
-            choice=record.choice,
-            values=tuple(map(_value, record.values)),
-            soft_facts=heads.rest(record),
-            bound_class=record.bound_class,
-            kernels=kernels.digest(record.kernels),
-            # msgspec leaves out the default only if it is the same object, and Python
-            # 3.10 creates a new () here.
-            kernel_times_s=tuple(float(k.total_s) for k in record.kernels) or (),
-            parameters=record.parameters_digest,
-            source=record.test_digest,
-            code=record.code_digest,
-            schema=record.schema_version
-            if record.schema_version != STORE_VERSION
-            else 0,
-            node_id=record.node_id,
-            files=record.files,
-        )
-        for record in ordered
-    ]
-    yield f'{{"name":{_json(name)},"sessions":{{'
-    yield from (f'"{key}":{head},' for key, head in heads.table())
-    yield '"":null},"facts":{'
-    yield from (f'"{key}":{text},' for key, text in facts.table())
-    yield '"":null},"kernels":{'
-    yield from (f'"{key}":{text},' for key, text in kernels.table())
-    yield '"":null},"records":['
-    prefix_of_sum = _summed_prefix(name)
-    texts = (
-        _with_fields(_json(row), record.unknown)
-        for row, record in zip(rows, ordered, strict=True)
-    )
-    for text in texts:
-        yield f'{text[:-1]},"sum":"{digest(prefix_of_sum + text.encode())}"}},'
-    yield "null]},"
-
-
-def _with_fields(text: str, fields: _Fields) -> str:
-    if not fields:
-        return text
-    more = "".join(f",{_json(name)}:{value}" for name, value in fields)
-    return f"{text[:-1]}{more}}}"
-
-
-def _summed_prefix(section: str) -> bytes:
-    """Return the checksum's prefix, by which a row in the wrong section counts as damaged."""
-    return section.encode() + b"\0"
-
-
-def _value(value: SessionValue) -> list[object]:
-    """Return a value as a list, without trailing defaults."""
-    fields: list[object] = [value.metric, value.unit, value.source]
-    # 64 and 64.0 must give the same text.
-    fields.append([*map(float, value.run_values)])
-    rest: list[object] = [
-        [*map(float, value.half_widths)],
-        value.better,
-        [*map(float, value.quantiles)],
-        _cores(value.cores),
-        [*map(float, value.sm_clocks_hz)],
-        value.series,
-        [*map(float, value.alone_values)],
-        _cores(value.alone_cores),
-        value.suspected,
-        value.accepted,
-    ]
-    while rest and not rest[-1]:
-        rest.pop()
-    fields += rest
-    return fields
-
-
-def _cores(cores: Sequence[CoreSpeed]) -> list[list[float]]:
-    return [[*map(float, msgspec.structs.astuple(core))] for core in cores]
-
-
-# A session of a store, with the arrival number.
-_Arrived = tuple[int, Session]
-
-
-class _Heads:
-    """The heads of the sessions, without duplicates."""
-
-    def __init__(self, records: Iterable[StoredRecord]) -> None:
-        self._shared: dict[_Arrived, dict[str, str]] = {}
-        for record in records:
-            arrived = (record.arrival, record.session)
-            soft = self._shared.setdefault(arrived, dict(record.soft_facts))
-            if soft != record.soft_facts:
-                both = soft.items() & record.soft_facts.items()
-                self._shared[arrived] = dict(both)
-        self._texts: dict[_Arrived, str] = {}
-        for (arrival, session), soft in self._shared.items():
-            fields = {name: getattr(session, name) for name in _OF_SESSION}
-            fields["started_unix_s"] = float(session.started_unix_s)
-            head = _StoreHead(**fields, soft_facts=soft, arrival=arrival)
-            text = _with_fields(_json(head), session.unknown)
-            self._texts[arrival, session] = text
-        self._digests = {
-            arrived: digest(text.encode()) for arrived, text in self._texts.items()
-        }
-
-    def digest(self, record: StoredRecord) -> str:
-        """Return the key of the session of a record, as used in the lines."""
-        return self._digests[record.arrival, record.session]
-
-    def rest(self, record: StoredRecord) -> dict[str, str]:
-        """Return the soft facts of a record that the head of the session lacks."""
-        shared = self._shared[record.arrival, record.session]
-        if len(shared) == len(record.soft_facts):
-            return {}
-        return {
-            name: fact for name, fact in record.soft_facts.items() if name not in shared
-        }
-
-    def table(self) -> list[tuple[str, str]]:
-        """Return digests and texts of the heads, in the order of arrival."""
-        ordered = sorted(
-            self._texts,
-            key=lambda head: (head[0], head[1].started_unix_s, self._texts[head]),
-        )
-        return [(self._digests[head], self._texts[head]) for head in ordered]
-
-
-class _FactTable:
-    """The sets of hard facts, without duplicates."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        # By identity, because decoded records share their facts.
-        self._keys: dict[int, str] = {}
-
-    def digest(self, facts: Mapping[str, Mapping[str, str]]) -> str:
-        """Register a set of facts, and return the key that the lines use."""
-        key = self._keys.get(id(facts))
-        if key is None:
-            text = _json({family: dict(names) for family, names in facts.items()})
-            key = self._keys[id(facts)] = digest(text.encode())
-            self._texts[key] = text
-        return key
-
-    def table(self) -> list[tuple[str, str]]:
-        """Return digests and texts of the sets, sorted by digest."""
-        return sorted(self._texts.items())
-
-
-class _KernelTable:
-    """The sets of kernels that ran together, without duplicates."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def digest(self, kernels: Sequence[KernelTotal]) -> str:
-        """
-        Register a set of kernels, and return the key that the lines use, or "" for no kernels.
-        """
-        if not kernels:
-            return ""
-        # Without the times, and without a launch that is unknown.
-        text = _json(
-            [
-                k.name if k.launch is None else _LaunchedKernel(k.name, k.launch)
-                for k in kernels
-            ]
-        )
-        key = digest(text.encode())
-        self._texts[key] = text
-        return key
-
-    def table(self) -> list[tuple[str, str]]:
-        """Return digests and texts of the sets, sorted by digest."""
-        return sorted(self._texts.items())
-
-
-def _json(value: object) -> str:
-    return _ENCODER.encode(value).decode()
+                    decoded(decoder, entry)
 
 
 _RESTORE = "restore it from version control, or remove it and measure again"
@@ -475,6 +192,17 @@ _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
 _STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
 _STRING = rb'"((?:[^"\\]|\\.)*)"'
 _SECTION_NAME = re.compile(rb'^\{"name":' + _STRING)
+# The layout that the store writes.
+_HEADER = re.compile(
+    rb'\{"schema":"(pytest-gpuperf/baseline/\d+)","keyed_by":"(\w+)","sections":\[\n'
+)
+_END = b"null]}\n"
+_SECTION = b'\n{"name":'
+_SECTION_START = re.compile(
+    _SECTION.replace(b"{", rb"\{") + _STRING + rb',"sessions":\{'
+)
+_END_OF_TABLE = b'\n"":null}'
+_MARKERS = tuple(b"\n" + mark * 7 for mark in (b"<", b"=", b">", b"|"))
 # The first field of a record.
 _TEST_NAME = re.compile(rb'^\{"test":' + _STRING)
 
@@ -483,7 +211,8 @@ _TEST_NAME = re.compile(rb'^\{"test":' + _STRING)
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# The errors of a text that is not in the format.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _SchemaOnly(Frozen, frozen=True):
@@ -496,15 +225,63 @@ def numbered_sessions(text: bytes) -> dict[str, int]:
     """
     Return the arrival numbers of the sessions of a file, by session id, or {} if the
     file is unreadable.
+
+    In the layout of the store, only the heads of the sessions are decoded.
     """
     try:
-        sections = filter(None, _DECODER.decode(text).sections)
-        raws = [bytes(raw) for part in sections for raw in part.sessions.values()]
-        heads = [_decoded(_HEAD, raw)[0] for raw in raws if raw != b"null"]
-    except _UNREADABLE:
+        tables = _tables_of_sessions(text)
+        raws = [bytes(raw) for table in tables for raw in table.values()]
+        heads = [decoded(HEAD, raw)[0] for raw in raws if raw != b"null"]
+    except UNREADABLE:
         # The caller that needs the records reports the error.
         return {}
     return {head.id: head.arrival for head in heads}
+
+
+def _tables_of_sessions(text: bytes) -> list[Mapping[str, msgspec.Raw]]:
+    tables: list[Mapping[str, msgspec.Raw]] = []
+    place = text.find(_SECTION) if version_of(text) is not None else -1
+    while place >= 0:
+        start = _SECTION_START.match(text, place)
+        end = text.find(_END_OF_TABLE, place)
+        if start is None or end < 0:
+            break
+        table = text[start.end() : end + len(_END_OF_TABLE)]
+        tables.append(TABLE.decode(b"{%b" % table))
+        place = text.find(_SECTION, end)
+    else:
+        if tables:
+            return tables
+    return [part.sessions for part in CONTENT.decode(text).sections if part]
+
+
+def version_of(text: bytes) -> int | None:
+    """
+    Return the version of a file that begins and ends as the store writes it, without
+    conflict markers, else None. Its lines may still be damaged.
+    """
+    header = _HEADER.match(text)
+    if header is None or not text.endswith(_END):
+        return None
+    if any(marker in text for marker in _MARKERS):
+        return None
+    return _READABLE.get(header[1].decode())
+
+
+def section_of(start: bytes, *, keyed_by: KeyedBy) -> str | None:
+    """
+    Return the first section of a file in the layout of the store, else None.
+
+    Args:
+        start: The first bytes of the file.
+
+        keyed_by: The kind of sections that the file must have.
+    """
+    header = _HEADER.match(start)
+    if header is None or header[2].decode() != keyed_by:
+        return None
+    found = _SECTION_NAME.match(start[header.end() :])
+    return None if found is None else str(msgspec.json.decode(b'"%b"' % found[1]))
 
 
 def decode(
@@ -540,29 +317,71 @@ def decode(
     """
     selected = None if test_ids is None else frozenset(test_ids)
     reader = _LineReader(text, path=path, edited=edited)
-    try:
-        with collector_paused():
-            content = reader.content()
-            _check_schema(content.schema, path=path)
-            if content.keyed_by != keyed_by:
-                raise BaselineCorruptError(
-                    f"the file is keyed by {content.keyed_by}, not by {keyed_by}",
-                    remedy="name the whole store: its folder, or a single-file store",
-                    path=path,
+    with _refusing(text, path=path), collector_paused():
+        # After a merge, a section may occur twice.
+        records: dict[str, list[StoredRecord]] = {}
+        for part in reader.sections(keyed_by):
+            if section in {None, part.name}:
+                rows = records.setdefault(part.name, [])
+                rows += reader.records(part, keyed_by, selected)
+        return BaselineFile(
+            sections={name: by_key(rows) for name, rows in records.items()},
+            damage=tuple(dict.fromkeys(sorted(reader.damage))),
+            of_earlier_schema=reader.version < STORE_VERSION,
+        )
+
+
+class NamedBy(Frozen, frozen=True, kw_only=True):
+    """
+    How the sessions of a measurement are named.
+
+    Attributes:
+        any_id: Whether the key of any session is a pytest id.
+
+        all_ids: Whether the keys of all sessions are pytest ids.
+    """
+
+    any_id: bool = False
+    all_ids: bool = False
+
+
+def names_in(
+    text: bytes, *, path: str, keyed_by: KeyedBy
+) -> dict[str, dict[RecordKey, NamedBy]]:
+    """
+    Return the measurements of a file by section. The values are not decoded.
+
+    Args:
+        text: The bytes of the file.
+
+        path: The name of the file, for messages.
+
+        keyed_by: The kind of sections that the file must have.
+
+    Raises:
+        BaselineCorruptError: As for `decode`.
+
+        SchemaVersionError: As for `decode`.
+    """
+    reader = _LineReader(text, path=path, edited=False)
+    with _refusing(text, path=path), collector_paused():
+        names: dict[str, dict[RecordKey, NamedBy]] = {}
+        for part in reader.sections(keyed_by):
+            of_part = names.setdefault(part.name, {})
+            for key, has_id in reader.names(part, keyed_by):
+                known = of_part.get(key, NamedBy(any_id=has_id, all_ids=has_id))
+                of_part[key] = NamedBy(
+                    any_id=known.any_id or has_id, all_ids=known.all_ids and has_id
                 )
-            reader.version = _READABLE[content.schema]
-            # After a merge, a section may occur twice.
-            records: dict[str, list[StoredRecord]] = {}
-            for part in content.sections:
-                if part is not None and section in {None, part.name}:
-                    rows = records.setdefault(part.name, [])
-                    rows += reader.records(part, keyed_by, selected)
-            return BaselineFile(
-                sections={name: by_key(rows) for name, rows in records.items()},
-                damage=tuple(dict.fromkeys(sorted(reader.damage))),
-                of_earlier_schema=reader.version < STORE_VERSION,
-            )
-    except _UNREADABLE as error:
+        return names
+
+
+@contextlib.contextmanager
+def _refusing(text: bytes, *, path: str) -> Iterator[None]:
+    """Turn the errors of a file that is damaged as a whole into one with its place."""
+    try:
+        yield
+    except UNREADABLE as error:
         _refuse_other_text(text, path=path)
         raise BaselineCorruptError(
             _fault(error, text), remedy=_RESTORE, path=path
@@ -590,17 +409,37 @@ class _LineReader:
         # The section of the lines that are being read.
         self._section = ""
 
-    def content(self) -> _Content:
+    def sections(self, keyed_by: KeyedBy) -> list[StoredSection]:
+        """
+        Return the sections of a file of a known version.
+
+        Raises:
+            BaselineCorruptError: It has other sections, or is no baseline.
+
+            SchemaVersionError: It is a baseline of a later version.
+        """
+        content = self._content()
+        _check_schema(content.schema, path=self._path)
+        if content.keyed_by != keyed_by:
+            raise BaselineCorruptError(
+                f"the file is keyed by {content.keyed_by}, not by {keyed_by}",
+                remedy="name the whole store: its folder, or a single-file store",
+                path=self._path,
+            )
+        self.version = _READABLE[content.schema]
+        return [part for part in content.sections if part is not None]
+
+    def _content(self) -> StoredContent:
         """Decode the content, without the lines that break the JSON."""
         try:
-            return _DECODER.decode(self._text)
-        except _UNREADABLE as error:
+            return CONTENT.decode(self._text)
+        except UNREADABLE as error:
             if _CONFLICT.search(self._text):
                 raise
             whole = self._without_broken_lines()
             try:
-                return _DECODER.decode(whole)
-            except _UNREADABLE:
+                return CONTENT.decode(whole)
+            except UNREADABLE:
                 # This error names the place in the whole text.
                 raise error from None
 
@@ -615,23 +454,22 @@ class _LineReader:
         return b"\n".join(lines)
 
     def records(
-        self, section: _Section, keyed_by: KeyedBy, selected: frozenset[str] | None
+        self, section: StoredSection, keyed_by: KeyedBy, selected: frozenset[str] | None
     ) -> list[StoredRecord]:
         """Return the sessions of a section."""
         self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
-        heads: dict[str, tuple[_StoreHead, Session]] = {}
-        for key, (head, more) in self._entries(section.sessions, _HEAD).items():
-            fields = {name: getattr(head, name) for name in _OF_SESSION}
-            heads[key] = (head, Session(**fields, unknown=more))
-        facts = self._entries(section.facts, _FACTS)
-        kernels = self._entries(section.kernels, _KERNELS)
+        heads: dict[str, tuple[StoreHead, Session]] = {}
+        for key, (head, more) in self._entries(section.sessions, HEAD).items():
+            heads[key] = (head, head.bare(more))
+        facts = self._entries(section.facts, FACTS)
+        kernels = self._entries(section.kernels, KERNELS)
         keys: dict[tuple[str, str], RecordKey] = {}
-        prefix_of_sum = _summed_prefix(section.name)
+        prefix_of_sum = summed_prefix(section.name)
         tests = None
         if selected is not None:
             whole = (name for name in selected if name.startswith(prefix))
-            tests = frozenset(name.removeprefix(prefix) for name in whole)
+            tests = _Selected(name.removeprefix(prefix) for name in whole)
         records = []
         for raw in section.records:
             row, unknown = self._row(raw, prefix_of_sum, tests)
@@ -656,9 +494,31 @@ class _LineReader:
             records.append(record)
         return records
 
+    def names(
+        self, section: StoredSection, keyed_by: KeyedBy
+    ) -> Iterator[tuple[RecordKey, bool]]:
+        """Yield the measurement of each row, and whether a pytest id is its key."""
+        self._section = section.name
+        prefix = section.name if keyed_by == "module" else ""
+        prefix_of_sum = summed_prefix(section.name)
+        keys: dict[tuple[str, str], RecordKey] = {}
+        for raw in section.records:
+            text = bytes(raw)
+            if is_summed(text, prefix_of_sum):
+                row = NAMES.decode(text)
+            else:
+                edited, _ = self._row(raw, prefix_of_sum, None)
+                if edited is None:
+                    continue
+                row = NamedRow(edited.test, edited.name, edited.schema, edited.node_id)
+            names = (row.test, row.name)
+            if names not in keys:
+                keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
+            yield keys[names], is_node_id(row.schema or self.version, row.node_id)
+
     def _row(
-        self, raw: msgspec.Raw, prefix: bytes, selected: frozenset[str] | None
-    ) -> tuple[_StoredRow[SessionValue] | None, _Fields]:
+        self, raw: msgspec.Raw, prefix: bytes, selected: _Selected | None
+    ) -> tuple[StoredRow[SessionValue] | None, Fields]:
         """
         Return a row, and the unknown fields of the row.
 
@@ -668,15 +528,15 @@ class _LineReader:
         text = bytes(raw)
         if text == b"null":
             return None, ()
+        if selected is not None and selected.leaves_out(text, prefix):
+            return None, ()
         try:
-            row, unknown = _decoded(_ROW, text)
-        except _UNREADABLE as error:
+            row, unknown = decoded(ROW, text)
+        except UNREADABLE as error:
             self._leave_out(_without_place(error), raw)
             return None, ()
-        if selected is not None and row.test not in selected:
-            return None, ()
         wrong = ""
-        if self.checked and not _is_unchanged(row, unknown, text, prefix):
+        if self.checked and not is_unchanged(row, unknown, text, prefix):
             wrong = _CHANGED
         elif b"[-" in text or b",-" in text or b" " in text or b"\n" in text:
             # This layout has no blanks, and a minus sign before a number is not that of
@@ -684,27 +544,29 @@ class _LineReader:
             wrong = _negative(row)
         if wrong:
             self._leave_out(wrong, raw)
-        return None if wrong else row, unknown
+        if wrong or not (selected is None or row.test in selected.tests):
+            return None, unknown
+        return row, unknown
 
     def _entries(
-        self, table: Mapping[str, msgspec.Raw], decoder: msgspec.json.Decoder[_V]
-    ) -> dict[str, tuple[_V, _Fields]]:
+        self, table: Mapping[str, msgspec.Raw], decoder: msgspec.json.Decoder[V]
+    ) -> dict[str, tuple[V, Fields]]:
         """
         Return the entries of a table with their unknown fields.
 
         An unreadable entry is left out, as is a key that is not the digest of its entry.
         """
-        entries: dict[str, tuple[_V, _Fields]] = {}
+        entries: dict[str, tuple[V, Fields]] = {}
         for key, raw in table.items():
             text = bytes(raw)
             if text == b"null":  # The end of the table.
                 continue
             try:
-                entry, unknown = _decoded(decoder, text)
-            except _UNREADABLE as error:
+                entry, unknown = decoded(decoder, text)
+            except UNREADABLE as error:
                 self._leave_out(_without_place(error), raw)
                 continue
-            ours = _with_fields(_json(entry), unknown).encode()
+            ours = with_fields(json_of(entry), unknown).encode()
             if self.checked and key not in {digest(text), digest(ours)}:
                 self._leave_out(_CHANGED, raw)
             else:
@@ -730,6 +592,32 @@ class _LineReader:
         )
 
 
+class _Selected:
+    """
+    The tests to read of a section.
+
+    Args:
+        tests: The tests, as they are written in the rows.
+    """
+
+    def __init__(self, tests: Iterable[str]) -> None:
+        self.tests = frozenset(tests)
+        self._written: set[bytes] = set()
+        for test in self.tests:
+            # No file has a name that is not Unicode.
+            with contextlib.suppress(UnicodeEncodeError):
+                self._written.add(json_of(test).encode()[1:-1])
+
+    def leaves_out(self, text: bytes, prefix: bytes) -> bool:
+        """Return True if a row is an unchanged one of another test. It is not decoded."""
+        name = _TEST_NAME.match(text)
+        return (
+            name is not None
+            and name[1] not in self._written
+            and is_summed(text, prefix)
+        )
+
+
 def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
     """Return the text that a pattern finds in a line, or ""."""
     found = pattern.match(line)
@@ -737,7 +625,7 @@ def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
         return ""
     try:
         return str(msgspec.json.decode(b'"%b"' % found[1]))
-    except _UNREADABLE:
+    except UNREADABLE:
         # The text itself is damaged.
         return found[1].decode("utf-8", "replace")
 
@@ -750,56 +638,20 @@ def _is_entry(line: bytes) -> bool:
     body = body[:-1]
     try:
         msgspec.json.decode(body if body.startswith(b"{") else b"{%b}" % body)
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
     return True
 
 
-def _decoded(
-    decoder: msgspec.json.Decoder[_V], text: bytes | msgspec.Raw
-) -> tuple[_V, _Fields]:
-    try:
-        return decoder.decode(text), ()
-    except msgspec.ValidationError:
-        kind = get_origin(decoder.type) or decoder.type
-        known = getattr(kind, "__struct_fields__", ())
-        if not known:
-            raise
-        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        names = [name for name in fields if name not in known]
-        if not names:
-            raise
-    # One line, regardless of the layout of the file.
-    unknown = tuple(
-        (name, msgspec.json.format(bytes(fields.pop(name)), indent=-1).decode())
-        for name in names
-    )
-    return decoder.decode(msgspec.json.encode(fields)), unknown
-
-
-def _is_unchanged(
-    row: _StoredRow[SessionValue], unknown: _Fields, text: bytes, prefix: bytes
-) -> bool:
-    """
-    Return True if a row matches the checksum, in the layout of the file or of the store.
-    """
-    body, checksum = text[:-_SUM_LENGTH], text[-_SUM_LENGTH:]
-    if checksum.startswith(_SUM):
-        return checksum[len(_SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()
-    values = tuple(map(_value, row.values))
-    ours = _with_fields(_json(replace(row, values=values, sum="")), unknown)
-    return digest(prefix + ours.encode()) == row.sum
-
-
 def _record(
-    row: _StoredRow[SessionValue],
+    row: StoredRow[SessionValue],
     key: RecordKey,
-    head: _StoreHead,
+    head: StoreHead,
     session: Session,
-    facts: _Facts,
-    kernels: _Kernels,
+    facts: Facts,
+    kernels: Kernels,
     *,
-    unknown: _Fields,
+    unknown: Fields,
     version: int,
 ) -> StoredRecord:
     soft_facts = head.soft_facts
@@ -832,7 +684,7 @@ def _record(
     )
 
 
-def _negative(row: _StoredRow[SessionValue]) -> str:
+def _negative(row: StoredRow[SessionValue]) -> str:
     """Return the fault of a value that is negative but must not be, or ""."""
     for value in row.values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
@@ -868,7 +720,7 @@ def _refuse_other_text(text: bytes, *, path: str) -> None:
         schema = msgspec.json.decode(text, type=_SchemaOnly).schema
     except msgspec.ValidationError:
         schema = ""
-    except _UNREADABLE:
+    except UNREADABLE:
         # The text is not JSON. The caller reports the place of the error.
         return
     _check_schema(schema, path=path)

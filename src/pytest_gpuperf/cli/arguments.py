@@ -91,7 +91,12 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "show:show",
     ),
     _FORMAT,
-    _Argument("file FILE", "of a run - is standard input", file_name),
+    _Argument(
+        "files FILE",
+        "of a run - is standard input; several are the shards of one run",
+        file_name,
+        nargs="+",
+    ),
     _Argument(
         "--launches 3-5,8",
         "these launches of a capture; without numbers every kernel launch, of a folder "
@@ -147,7 +152,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _FORMAT,
     _Argument(
         "files RUN",
-        "a run's JSON file, a recording or a store; the last one is a run; or two "
+        "a run's JSON file, a recording or a store; the last one is a run; the shards of "
+        "a run count as one; or two "
         ".ncu-rep captures; or two binaries with kernels, or folders of them; with "
         "--against: tests, and pytest's options behind --",
         file_name,
@@ -218,7 +224,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "runs FILE",
-        "a run's JSON file, - for standard input, or a .ncu-rep capture",
+        "a run's JSON file, - for standard input, or a .ncu-rep capture; the shards of a "
+        "run count as one",
         file_name,
         nargs="+",
     ),
@@ -232,16 +239,36 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "--format", "(by the end of REPORT; html)", choices=("html", "markdown", "csv")
     ),
     _Command(
+        "merge",
+        "write the shards of a run as one run, and name missing shards",
+        "shard-1.json shard-2.json -o run.json",
+        "merge:merge",
+        {
+            1: "a shard is missing, or did not come to its end",
+            4: "a file cannot be read, the runs do not belong together, or the output "
+            "cannot be written",
+        },
+    ),
+    _FORMAT,
+    _Argument("files RUN.json", "a file of --gpuperf-json", file_name, nargs="+"),
+    _Argument(
+        "--output,-o FILE",
+        "the run of the whole suite; - for standard output",
+        file_name,
+        required=True,
+    ),
+    _Command(
         "export",
         "write a run in a format that another program reads",
         "run.json --to openmetrics -o metrics.txt",
         "report:export",
     ),
     _Argument(
-        "file RUN.json",
-        "a file of --gpuperf-json, - for standard input; for chrome-trace a folder of "
-        "--gpuperf-record, or a run that has one",
+        "files RUN.json",
+        "a file of --gpuperf-json, - for standard input; several are the shards of one "
+        "run; for chrome-trace a folder of --gpuperf-record, or a run that has one",
         file_name,
+        nargs="+",
     ),
     _Argument("--to", "the format", choices=EXPORTS, required=True),
     _Argument(
@@ -389,6 +416,31 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         dest="machines",
     ),
     _Command(
+        "baseline import",
+        "store results of pytest-benchmark and nvbench",
+        ".gpuperf benchmark.json",
+        "copies:imported",
+    ),
+    *(_FORMAT, _STORE),
+    _Argument("files FILE", "a JSON file of the other tool", nargs="+"),
+    _Command(
+        "baseline send",
+        "store the sessions that runs could not store while a database was away",
+        "postgresql://db.example/perf",
+        "copies:send",
+    ),
+    *(_FORMAT, _STORE),
+    _Argument(
+        "files FILE", "a file that a run has kept (all in .gpuperf-unsent)", nargs="*"
+    ),
+    _Command(
+        "baseline migrate",
+        "create the tables of a database, as its owner",
+        "postgresql://db.example/perf",
+        "copies:migrate",
+    ),
+    *(_FORMAT, _STORE),
+    _Command(
         "baseline grants",
         "print the statements that let roles of PostgreSQL store or read",
         "",
@@ -400,11 +452,18 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "check that a run came to its end",
         "run.json --expect-from .gpuperf",
         "verification:verify",
-        {1: "the run was interrupted, or tests are missing"},
+        {1: "the run was interrupted, or tests or shards are missing"},
     ),
     _FORMAT,
     _Argument(
-        "run RUN.json", "a file of --gpuperf-json; - for standard input", file_name
+        "run RUN.json",
+        "a file of --gpuperf-json; - for standard input",
+        file_name,
+        nargs="?",
+    ),
+    _Argument(
+        "--run-id TEXT",
+        "in place of RUN.json: check that every shard of this run is in the store",
     ),
     _Argument(
         "--expect-from STORE", "check that no test of this baseline is missing, too"

@@ -17,7 +17,7 @@ from pytest_gpuperf.baseline.history import (
     stored_record,
     with_alone,
 )
-from pytest_gpuperf.baseline.store import storing_command
+from pytest_gpuperf.baseline.store import names_database, storing_command
 from pytest_gpuperf.cli.output import GOOD, print_table, read_run
 from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
@@ -27,6 +27,7 @@ from pytest_gpuperf.judge.case import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.model.checkout import is_of
+from pytest_gpuperf.model.environment import session_on
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     FILES,
@@ -238,7 +239,10 @@ def restore(arguments: argparse.Namespace) -> int:
     aside = {slug: series for slug, series in store.aside().items() if series}
     if not aside:
         message = f"no run has dropped anything from {arguments.store} of late"
-        raise ConfigError(message, remedy="restore the store from version control")
+        remedy = "restore the store from version control"
+        if names_database(arguments.store):
+            remedy = "restore the database from a copy"
+        raise ConfigError(message, remedy=remedy)
     content = of_tests(
         aside,
         arguments.test,
@@ -732,7 +736,9 @@ def _accept_run(
         old, slug = records[0].key, slug_of(records[0])
         alone = fresh.get(old, ())
         session = with_alone(
-            stored_record(records, run.header.session, run.version),
+            stored_record(
+                records, session_on(run.header.session, records[0].host), run.version
+            ),
             alone,
             suspected=any(record.role is Role.CONFIRM for record in alone),
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import names_database, open_store
+from pytest_gpuperf.cli.merge import with_merged_shards
 from pytest_gpuperf.cli.output import (
     BINARIES,
     GOOD,
@@ -340,9 +341,17 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
     Raises:
         RecordError: Files are unreadable. The error names each of them.
 
-        ConfigError: The last file is a store, which has no run.
+        ConfigError: The last file is a store, which has no run. Or all files are shards
+            of one run.
     """
-    *older, current = each(paths, _side)
+    sides = each(paths, _side)
+    merged = with_merged_shards(zip(paths, sides, strict=True))
+    *older, current = [side for _, side in merged]
+    if not older:
+        message = (
+            f"{', '.join(paths)} are shards of one run, and older runs are missing"
+        )
+        raise ConfigError(message, remedy="name the shards of an older run first")
     if not isinstance(current, Run):
         message = f"{paths[-1]} is a store, which has no current run"
         raise ConfigError(message, remedy="name the store first, and a run last")
@@ -367,7 +376,7 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
         current=current,
         empty=tuple(
             path
-            for path, side in zip(paths, older, strict=False)
+            for path, side in merged[:-1]
             if not (side.records if isinstance(side, Run) else side)
         ),
         had_itself=bool(itself),

@@ -1,25 +1,46 @@
-"""The commands that serve a store of many machines: `baseline copy` and `baseline grants`."""
+"""The commands that bring sessions from elsewhere into a store, or prepare a database.
+
+These are `baseline copy`, `send`, `import`, `migrate` and `grants`.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.baseline.files import read_whole
 from pytest_gpuperf.baseline.history import Append
-from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.baseline.rows import digest
+from pytest_gpuperf.baseline.store import (
+    UNSENT,
+    names_database,
+    open_database,
+    open_store,
+)
+from pytest_gpuperf.baseline.tables import SCHEMA
 from pytest_gpuperf.cli.output import GOOD, print_table
-from pytest_gpuperf.cli.stored_tests import opened_by
-from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.cli.stored_tests import opened, opened_by
+from pytest_gpuperf.collect.translate.results import (
+    ForeignResults,
+    ForeignTime,
+    foreign_results,
+)
+from pytest_gpuperf.errors import BaselineMissingError, ConfigError, RecordError
+from pytest_gpuperf.model.environment import Session, family_facts, family_of
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.url import masked
+from pytest_gpuperf.pipeline.memory import slug_of_facts
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import document
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Sequence
 
     from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.baseline.protocol import Store
-    from pytest_gpuperf.model.record import StoredRecord
 
+_TIME = "time"
 # For the owner of a database, who runs it with psql. A role is a group that users get.
 _GRANTS = """\
 DO $$ BEGIN CREATE ROLE gpuperf_read; EXCEPTION WHEN duplicate_object THEN NULL; END $$;
@@ -44,11 +65,9 @@ def copy(arguments: argparse.Namespace) -> int:
             else "store a session first",
         )
     target = open_store(arguments.target, ".", create=True)
-    by_session = _by_session(store, [s for s in slugs if s in (wanted or slugs)])
-    for changes in by_session:
-        target.write_all(changes)
+    copied = _copied(store, [s for s in slugs if s in (wanted or slugs)], target)
     shown = masked(arguments.target)
-    count = display.plural(len(by_session), "session")
+    count = display.plural(copied, "session")
     return print_table(
         arguments.format,
         title=shown,
@@ -56,12 +75,68 @@ def copy(arguments: argparse.Namespace) -> int:
         remarks=[f"copied {count} from {arguments.store} to {shown}"],
         content=document(
             "baseline copy",
-            {"store": arguments.store, "target": shown, "sessions": len(by_session)},
+            {"store": arguments.store, "target": shown, "sessions": copied},
         ),
     )
 
 
-def _by_session(store: Store, slugs: list[str]) -> list[dict[str, list[StoreChange]]]:
+def send(arguments: argparse.Namespace) -> int:
+    """Store the sessions that a run could not store, and remove their files."""
+    files = arguments.files or sorted(map(str, Path(UNSENT).glob("*.json")))
+    if not files:
+        message = f"there is no session to send in {UNSENT}"
+        raise ConfigError(message, remedy="name a file that a run has kept")
+    kept = [(Path(name), opened(name)) for name in files]
+    target = open_store(arguments.store, ".")
+    shown = masked(arguments.store)
+    sent = 0
+    for path, store in kept:
+        sent += _copied(store, store.slugs(), target)
+        path.unlink()
+    count = display.plural(sent, "session")
+    return print_table(
+        arguments.format,
+        title=shown,
+        table=(),
+        remarks=[f"sent {count} to {shown}"],
+        content=document("baseline send", {"store": shown, "sessions": sent}),
+    )
+
+
+def migrate(arguments: argparse.Namespace) -> int:
+    """Create the tables of a database, as its owner."""
+    if not names_database(arguments.store):
+        raise ConfigError(
+            f"{arguments.store} is not the URL of a database",
+            remedy="name sqlite:///FILE.db or postgresql://HOST/NAME",
+        )
+    store = open_database(arguments.store, ".", create=True)
+    created = store.migrate()
+    shown = masked(arguments.store)
+    deed = "created the tables" if created else "the tables are up to date"
+    return print_table(
+        arguments.format,
+        title=shown,
+        table=(),
+        remarks=[f"{deed} (version {SCHEMA})"],
+        content=document(
+            "baseline migrate",
+            {"store": shown, "created": created, "version": SCHEMA},
+        ),
+    )
+
+
+def _copied(store: Store, slugs: Sequence[str], target: Store) -> int:
+    """Copy the sessions of some machines, and return their number."""
+    by_session = _by_session(store, slugs)
+    for changes in by_session:
+        target.write_all(changes)
+    return len(by_session)
+
+
+def _by_session(
+    store: Store, slugs: Sequence[str]
+) -> list[dict[str, list[StoreChange]]]:
     """Return the changes that add each session, in the order of arrival."""
     found: dict[tuple[int, str], dict[str, list[StoredRecord]]] = {}
     for slug in slugs:
@@ -80,5 +155,111 @@ def _by_session(store: Store, slugs: list[str]) -> list[dict[str, list[StoreChan
 
 def grants(arguments: argparse.Namespace) -> int:
     """Print the statements that let roles store, or only read."""
-    print(_GRANTS.format(schema=arguments.schema), end="")
+    # Always quoted, because a name may be a word of SQL, or have capitals.
+    name = arguments.schema.replace('"', '""')
+    print(_GRANTS.format(schema=f'"{name}"'), end="")
     return GOOD
+
+
+def imported(arguments: argparse.Namespace) -> int:
+    """Store the times of files of other tools, a session for each file."""
+    runs = [(path, *_read(path)) for path in arguments.files]
+    target = open_store(arguments.store, ".", create=True)
+    remarks: list[str] = []
+    facts = []
+    for path, results, session in runs:
+        changes = _changes(results, session)
+        target.write_all(changes)
+        count = display.plural(len(results.times), "time")
+        remarks.append(f"imported {count} of {results.tool} from {path}")
+        if results.started_unix_s is None:
+            when = display.date(session.started_unix_s)
+            remarks.append(f"{path} has no date: the session is of {when}, as the file")
+        remarks += [f"left out: {sentence}" for sentence in results.left_out]
+        facts.append(
+            {
+                "file": path,
+                "tool": results.tool,
+                "session": session.id,
+                "machines": sorted(changes),
+                "times": len(results.times),
+                "left_out": [*results.left_out],
+            }
+        )
+    remarks.append(
+        "the method of another tool is a fact, so these values are compared with each "
+        "other, and never with those that gpuperf has measured"
+    )
+    shown = masked(arguments.store)
+    print_table(
+        arguments.format,
+        title=shown,
+        table=(),
+        remarks=remarks,
+        content=document("baseline import", {"store": shown, "imported": facts}),
+    )
+    return GOOD
+
+
+def _read(path: str) -> tuple[ForeignResults, Session]:
+    """
+    Return the results of a file and its session, whose id is a digest of the file.
+
+    Raises:
+        RecordError: It is not a result of a known tool, or has no time.
+    """
+    text = read_whole(Path(path))
+    if text is None:
+        raise BaselineMissingError(f"there is no {path}", remedy="name a file")
+    results = foreign_results(text, path=path)
+    if not results.times:
+        raise RecordError("it has no time", path=path, remedy="name another file")
+    started_unix_s = results.started_unix_s
+    if started_unix_s is None:
+        started_unix_s = Path(path).stat().st_mtime
+    session = Session(
+        id=digest(text, length=16),
+        started_unix_s=started_unix_s,
+        host="",
+        commit=results.commit,
+        dirty=results.dirty,
+        branch=results.branch,
+        ran_count=len({time.test_id for time in results.times}),
+    )
+    return results, session
+
+
+def _changes(results: ForeignResults, session: Session) -> dict[str, list[StoreChange]]:
+    """Return the changes that add the session, by machine."""
+    by_key: dict[tuple[str, RecordKey], list[ForeignTime]] = {}
+    for time in results.times:
+        place = (
+            slug_of_facts(time.facts),
+            RecordKey(test_id=time.test_id, name=time.name),
+        )
+        by_key.setdefault(place, []).append(time)
+    changes: dict[str, list[StoreChange]] = {}
+    for (slug, key), times in by_key.items():
+        record = _record(key, times, session)
+        changes.setdefault(slug, []).append(Append(record=record))
+    return changes
+
+
+def _record(
+    key: RecordKey, times: Iterable[ForeignTime], session: Session
+) -> StoredRecord:
+    facts = {}
+    values = []
+    for time in times:
+        family = family_of(_TIME, time.source)
+        facts[family.value] = family_facts(family, time.facts)
+        values.append(
+            SessionValue(
+                metric=_TIME,
+                unit="s",
+                source=time.source,
+                run_values=(time.value_s,),
+                quantiles=time.quantiles_s,
+            )
+        )
+    return StoredRecord(key=key, session=session, values=tuple(values), facts=facts)

@@ -35,7 +35,7 @@ def history(arguments: argparse.Namespace) -> int:
     """Print the lasting changes of the tests of a store."""
     store = opened(arguments.baseline)
     arguments.baseline = masked(arguments.baseline)
-    stored = {slug: store.history(slug) for slug in store.slugs()}
+    stored = {slug: store.load(slug, past=True) for slug in store.slugs()}
     where = f"stored in {arguments.baseline}"
     selected = of_tests(stored, arguments.tests, arguments.baseline, where=where)
     metrics = arguments.metrics or ("time",)

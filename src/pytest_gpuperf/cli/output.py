@@ -343,6 +343,18 @@ def start_of(path: str, size_bytes: int = 64) -> bytes:
     return b""
 
 
+def refuse_replacing(output: str, inputs: Iterable[str]) -> None:
+    """Refuse to replace an input file, because the file is often the only copy of a run."""
+    if output == STANDARD_STREAM:
+        return
+    for path in inputs:
+        # If a file does not exist, the two files differ.
+        with contextlib.suppress(OSError):
+            if os.path.samefile(path, output):  # noqa: PTH121 - pathlib is not imported on this path
+                message = f"--output names {output}, which is read"
+                raise ConfigError(message, remedy="name another file")
+
+
 def is_folder(path: str) -> bool:
     """Return True if a path is a folder, and False if not or if the lookup fails."""
     return os.path.isdir(path)  # noqa: PTH112 - the reader reports the error

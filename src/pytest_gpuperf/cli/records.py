@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_gpuperf.cli.merge import one_run
 from pytest_gpuperf.cli.output import (
     CAPTURE_START,
     GOOD,
@@ -95,9 +96,12 @@ _MOST_SHOWN = 40
 _Read = Callable[[Sequence[str] | None], Capture]
 
 
-def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
-    """Print a run, and on standard error the requested metrics that are missing."""
-    run = read_run(file)
+def show_run(files: Sequence[str], form: str, metrics: tuple[str, ...] | None) -> int:
+    """
+    Print a run, or the shards of one, and on standard error the requested metrics that
+    are missing.
+    """
+    run = one_run(files)
     if metrics is None:
         return print_bytes(run_bytes(run, form))
     _refuse_unknown(metrics, _names_in(run), where="run")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.cli.merge import with_merged_shards
 from pytest_gpuperf.cli.output import (
     GOOD,
     STANDARD_STREAM,
@@ -15,6 +15,7 @@ from pytest_gpuperf.cli.output import (
     name_of,
     print_bytes,
     read_run,
+    refuse_replacing,
     say,
     told_on_terminals,
 )
@@ -31,7 +32,7 @@ from pytest_gpuperf.report.summary import incompleteness
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pytest_gpuperf.model.run import Run
 
@@ -71,7 +72,7 @@ def report(arguments: argparse.Namespace) -> int:
             remedy = "end its name with .html, .md or .csv, or give --format"
             raise ConfigError(message, remedy=remedy)
         form = _FORMS[end]
-    _refuse_inputs(arguments.output, arguments.runs)
+    refuse_replacing(arguments.output, arguments.runs)
     captures = [path for path in arguments.runs if is_capture(path)]
     if captures:
         runs = [path for path in arguments.runs if path not in captures]
@@ -90,21 +91,27 @@ def report(arguments: argparse.Namespace) -> int:
 
         reports = each(dict.fromkeys(captures), report_of)
         return _write(arguments.output, captures_html(reports))
-    *older, run = each(arguments.runs, _read)
+    *older, run = _read(arguments.runs)
     if older and form != "html":
         message = f"{form} takes one run, and {len(older) + 1} were named"
-        raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
+        remedy = "name one, or the shards of one, or compare them: gpuperf compare"
+        raise ConfigError(message, remedy=remedy)
     older.sort(key=lambda earlier: earlier.header.session.started_unix_s)
     with told_on_terminals(f"writing {arguments.output}"):
         content = report_bytes(run, form, older=older)
     return _write(arguments.output, content)
 
 
-def _read(path: str) -> Run:
-    run = read_run(path)
-    if reason := incompleteness(run):
-        say([f"gpuperf: {name_of(path)} is {reason}"])
-    return run
+def _read(paths: Sequence[str]) -> list[Run]:
+    """Return the runs of files, with the shards of each run merged."""
+    runs = each(paths, read_run)
+    named = with_merged_shards(zip(paths, runs, strict=True))
+    for path, run in named:
+        # The merge has said what its runs lack.
+        is_read = any(run is each_read for each_read in runs)
+        if is_read and (reason := incompleteness(run)):
+            say([f"gpuperf: {name_of(path)} is {reason}"])
+    return [run for _, run in named]
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -130,20 +137,13 @@ def export(arguments: argparse.Namespace) -> int:
         message = f"Allure does not read {output}"
         remedy = "name a file of its results folder: allure-results/gpuperf-perf.json"
         raise ConfigError(message, remedy=remedy)
-    _refuse_inputs(output, [arguments.file])
+    refuse_replacing(output, arguments.files)
     if form == "chrome-trace":
-        from pytest_gpuperf.cli.records import recording_of, traces_of
-        from pytest_gpuperf.collect.binary.tools import native_demangler
-
-        folder = arguments.file
-        if not is_folder(folder):
-            command = "gpuperf export DIR --to chrome-trace"
-            folder = recording_of(_read(folder), folder, command=command)
-        with told_on_terminals(f"reading {folder}"):
-            traces = traces_of(folder)
-            content = chrome_trace_bytes(traces, demangle=native_demangler())
-        return _write(output, content)
-    run = _read(arguments.file)
+        return _export_trace(arguments)
+    *others, run = _read(arguments.files)
+    if others:
+        message = f"{len(others) + 1} runs were named, and one is exported"
+        raise ConfigError(message, remedy="name one, or the shards of one")
     _say_what_is_left_out(run, form)
     if form == "openmetrics":
         how = {} if digits is None else {"digits": digits}
@@ -157,16 +157,22 @@ def export(arguments: argparse.Namespace) -> int:
     return _write(output, content)
 
 
-def _refuse_inputs(output: str, inputs: Iterable[str]) -> None:
-    """Refuse to replace an input file, because the file is often the only copy of a run."""
-    if output == STANDARD_STREAM:
-        return
-    for path in inputs:
-        # If a file does not exist, the two files differ.
-        with contextlib.suppress(OSError):
-            if os.path.samefile(path, output):  # noqa: PTH121 - pathlib is not imported on this path
-                message = f"--output names {output}, which is read"
-                raise ConfigError(message, remedy="name another file")
+def _export_trace(arguments: argparse.Namespace) -> int:
+    from pytest_gpuperf.cli.records import recording_of, traces_of
+    from pytest_gpuperf.collect.binary.tools import native_demangler
+
+    folder, *others = arguments.files
+    if others:
+        message = f"{len(others) + 1} files were named, and a trace is of one process"
+        raise ConfigError(message, remedy="export each of them")
+    if not is_folder(folder):
+        command = "gpuperf export DIR --to chrome-trace"
+        (run,) = _read([folder])
+        folder = recording_of(run, folder, command=command)
+    with told_on_terminals(f"reading {folder}"):
+        traces = traces_of(folder)
+        content = chrome_trace_bytes(traces, demangle=native_demangler())
+    return _write(arguments.output, content)
 
 
 def _write(path: str, content: bytes) -> int:

@@ -42,7 +42,10 @@ _NO_VALUE = b'"value":null'
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Print a capture, a run or a binary."""
+    """Print a capture, a run, the shards of a run, or a binary."""
+    arguments.file, *others = arguments.files
+    if others:
+        return _show_shards(arguments)
     if not start_of(arguments.file).startswith(BINARIES):
         for option in ("block", "target"):
             if getattr(arguments, option) is not None:
@@ -64,6 +67,30 @@ def show(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         top=arguments.top,
     )
+
+
+def _show_shards(arguments: argparse.Namespace) -> int:
+    not_taken = {
+        "--kernel": arguments.kernel,
+        "--nvtx": arguments.nvtx,
+        "--exclude": arguments.exclude,
+        "--launches": arguments.launches is not None,
+        "--list": arguments.list,
+        "--details": arguments.details,
+        "--sort": arguments.sort,
+        "--top": arguments.top,
+        "--block": arguments.block,
+        "--target": arguments.target,
+    }
+    given = [name for name, value in not_taken.items() if value]
+    if given:
+        message = (
+            f"{len(arguments.files)} files were named, and {', '.join(given)} takes one"
+        )
+        raise ConfigError(message, remedy="name one file, or drop the option")
+    from pytest_gpuperf.cli.records import show_run
+
+    return show_run(arguments.files, arguments.format, arguments.metrics)
 
 
 def _show_measured(arguments: argparse.Namespace) -> int:
@@ -94,7 +121,7 @@ def _show_measured(arguments: argparse.Namespace) -> int:
             raise ConfigError(message, remedy=f"drop them: {file} is a run")
         from pytest_gpuperf.cli.records import show_run
 
-        return show_run(file, form, metrics)
+        return show_run([file], form, metrics)
     _refuse_views(arguments)
     check_file(os.path.abspath(file), otherwise=_OTHERWISE)  # noqa: PTH100 - links stay as they are
     filters = _filters(arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import storing_command
@@ -12,6 +12,7 @@ from pytest_gpuperf.errors import BaselineMissingError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import REFERENCES
 from pytest_gpuperf.model.url import masked
+from pytest_gpuperf.pipeline.merging import check_shards
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.explanation import removal_lines
@@ -49,7 +50,18 @@ class _Owed(Frozen, frozen=True, kw_only=True):
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Print the completeness of a run, and the tests of a baseline that are missing."""
+    """
+    Print the completeness of a run, and the tests of a baseline that are missing.
+
+    Raises:
+        ConfigError: Both a file and the id of a run are named, or neither. Or no store
+            is named for an id.
+    """
+    if (arguments.run is None) == (arguments.run_id is None):
+        message = "name either a run's file, or a run by --run-id"
+        raise ConfigError(message, remedy="gpuperf verify RUN.json")
+    if arguments.run_id is not None:
+        return _verify_stored(arguments)
     run = read_run(arguments.run)
     completeness = run.header.completeness
     expected = _expected_tests(arguments)
@@ -84,6 +96,62 @@ def verify(arguments: argparse.Namespace) -> int:
     return WORSE if faults else GOOD
 
 
+def _verify_stored(arguments: argparse.Namespace) -> int:
+    """Print which shards of a run have stored sessions, and which have not."""
+    place, run_id = arguments.expect_from, arguments.run_id
+    if place is None:
+        message = "--run-id needs the store that has the run"
+        raise ConfigError(message, remedy="add --expect-from=STORE")
+    store = opened(place)
+    place = masked(place)
+    sessions = {
+        record.session.id: record.session
+        for slug in _chosen_slugs(store.slugs(), arguments.machine)
+        for records in store.history(slug).values()
+        for record in records
+        if record.session.run == run_id
+    }
+    check = check_shards(sessions.values())
+    faults = [*check.faults]
+    if not sessions:
+        faults = [f"no session of run {run_id} is stored in {place}"]
+    count = display.plural(len(sessions), "session")
+    shards = display.plural(len(check.numbers), "shard")
+    complete = f"complete: {count}" + (f" of {shards}" if check.numbers else "")
+    print_table(
+        arguments.format,
+        title=f"run {run_id}",
+        table=(),
+        remarks=[*(faults or [complete]), *check.remarks],
+        content=document(
+            "verify --run-id",
+            {
+                "complete": not faults,
+                "run": run_id,
+                "sessions": sorted(sessions),
+                "shards": [*check.numbers],
+                "missing": [*check.missing],
+                "faults": faults,
+            },
+        ),
+    )
+    return WORSE if faults else GOOD
+
+
+def _chosen_slugs(slugs: Sequence[str], named: Sequence[str]) -> Sequence[str]:
+    """
+    Return the named machines of a store, or all if none is named.
+
+    Raises:
+        ConfigError: Nothing is stored for a named machine.
+    """
+    unknown = [name for name in named if name not in slugs]
+    if unknown:
+        message = f"nothing is stored for {', '.join(unknown)}"
+        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
+    return named or slugs
+
+
 def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     """
     Compare the tests of a run with the tests of a store.
@@ -101,12 +169,16 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     # These tests were collected, so they are still in the code.
     waiting = frozenset(run.header.completeness.missing)
     unchanged = frozenset(run.header.completeness.unchanged)
+    skipped = frozenset(run.header.completeness.skipped)
     shown = StoredTests((), place).shown
     kinds: dict[str, list[str]] = {}
     for key, has_node_id in sorted(expected.items()):
         ran = key in there or (has_node_id and key in run.test_ids)
         if ran or not unchanged.isdisjoint({key, shown(key)}):
             kind = "present"
+        elif sharded and not skipped.isdisjoint({key, shown(key)}):
+            # The shard had selected the test.
+            kind = "missing"
         elif scope is not None and scope.is_elsewhere(key, sharded=sharded):
             kind = "elsewhere"
         elif waiting.isdisjoint({key, shown(key)}) and (
@@ -167,13 +239,8 @@ def _expected_tests(arguments: argparse.Namespace) -> Mapping[str, bool]:
         return {}
     store = opened(arguments.expect_from)
     arguments.expect_from = masked(arguments.expect_from)
-    slugs = store.slugs()
-    unknown = [name for name in arguments.machine if name not in slugs]
-    if unknown:
-        message = f"nothing is stored for {', '.join(unknown)}"
-        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
     expected: dict[str, bool] = {}
-    for slug in arguments.machine or slugs:
+    for slug in _chosen_slugs(store.slugs(), arguments.machine):
         for key, records in store.load(slug).items():
             has_node_id = any(record.has_node_id for record in records)
             expected[key.test_id] = has_node_id or expected.get(key.test_id, False)

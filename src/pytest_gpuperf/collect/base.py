@@ -122,6 +122,20 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
             raise MeasureError(message, remedy="put arguments into it")
 
 
+class Garbage(Frozen, frozen=True, kw_only=True):
+    """
+    The garbage of a call that Python's collector found between the samples.
+
+    Attributes:
+        objects_count: Objects per call, >= 0.
+
+        time_s: Time of collecting them, per call [s], >= 0.
+    """
+
+    objects_count: float
+    time_s: float
+
+
 class Timing(Frozen, frozen=True, kw_only=True):
     """
     A timed callable or block.
@@ -159,6 +173,9 @@ class Timing(Frozen, frozen=True, kw_only=True):
         unused: Whether the device is known to have been idle during the samples, so
             that the time is the host's alone.
 
+        garbage: The garbage of a call, or None for a block, for a call that is compared
+            with another, and for a test that has switched the collector off.
+
         notes: Notes for the reader.
 
         void: The reason that the timing must not be judged, or None.
@@ -177,6 +194,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
     core_loops_s: tuple[float, ...] = ()
     sm_clock_hz: float | None = None
     unused: bool = False
+    garbage: Garbage | None = None
     notes: tuple[Note, ...] = ()
     void: Void | None = None
 

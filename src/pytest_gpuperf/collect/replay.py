@@ -265,7 +265,7 @@ def read_expected(folder: str) -> Expected:
     dropped: dict[str, None] = {}
     selections: set[str | None] = set()
     unsure: dict[str, None] = {}
-    wholes: set[tuple[str | None, int | None, str | None]] = set()
+    wholes: set[tuple[str | None, int | None, int | None]] = set()
     keys: dict[str, str] = {}
     unchanged: dict[str, str] = {}
     all_changed = ""
@@ -275,13 +275,15 @@ def read_expected(folder: str) -> Expected:
         modules |= dict.fromkeys(expected.whole_modules)
         partial |= dict.fromkeys(expected.partial_modules)
         unsure |= dict.fromkeys(expected.unsure_modules)
-        wholes.add((expected.collected, expected.collected_count, expected.shard))
+        wholes.add(
+            (expected.collected, expected.collected_count, expected.measuring_count)
+        )
         keys |= expected.keys
         dropped |= dict.fromkeys(expected.dropped)
         selections.add(expected.selection)
         unchanged |= dict.fromkeys(expected.unchanged, expected.unchanged_since)
         all_changed = all_changed or expected.all_changed
-    collected, count, shard = wholes.pop() if len(wholes) == 1 else (None,) * 3
+    collected, count, measuring = wholes.pop() if len(wholes) == 1 else (None,) * 3
     return Expected(
         test_ids=tuple(test_ids),
         whole_modules=tuple(modules),
@@ -289,7 +291,7 @@ def read_expected(folder: str) -> Expected:
         unsure_modules=tuple(unsure),
         collected=collected,
         collected_count=count,
-        shard=shard,
+        measuring_count=measuring,
         keys=keys,
         selection=selections.pop() if len(selections) == 1 else None,
         # Another worker may run a test that one worker has left out.

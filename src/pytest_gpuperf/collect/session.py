@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.environment import Host, Session
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.shard import Shard
 
 _GIT_TIMEOUT_S = 10.0
 # Of a machine. Among a thousand machines, two have the same digest in one of 10^8
@@ -88,8 +89,15 @@ class Revision(Frozen, frozen=True, kw_only=True):
     parent: str | None = None
 
 
-def new_session(clock: Clock) -> Session:
-    """Create a session that begins now, without revision and tests."""
+def new_session(clock: Clock, run_id: str | None = None) -> Session:
+    """
+    Create a session that begins now, without revision and tests.
+
+    Args:
+        clock: The clock.
+
+        run_id: The name of the run, or None for that of the CI system or scheduler.
+    """
     started_unix_s = clock.unix_s()
     started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
     host = this_host()
@@ -99,7 +107,7 @@ def new_session(clock: Clock) -> Session:
         host=host.id,
         machine=host.machine,
         boot=host.boot,
-        run=ci_run(os.environ),
+        run=ci_run(os.environ) if run_id is None else run_id,
     )
 
 
@@ -259,16 +267,21 @@ def ci_run(variables: Mapping[str, str]) -> str | None:
     return None
 
 
-def shard(variables: Mapping[str, str]) -> str | None:
+def shard_of_run(named: Shard | None) -> Shard | None:
+    """Return the shard that an option or the environment names, or None for a whole run."""
+    shard = named or ci_shard(os.environ)
+    return None if shard is None or shard.is_whole else shard
+
+
+def ci_shard(variables: Mapping[str, str]) -> Shard | None:
     """
-    Return the part of the run's tests that the process runs, as "3/8", or None for all.
+    Return the part of the run's tests that the process runs, or None if unknown.
 
     The ranks of one program are not parts of a suite.
     """
     first = _number(variables, "SLURM_ARRAY_TASK_MIN") or 0
     step = _number(variables, "SLURM_ARRAY_TASK_STEP") or 1
     task = _number(variables, "SLURM_ARRAY_TASK_ID")
-    index = _number(variables, "JOB_COMPLETION_INDEX")
     rank = _number(variables, "SLURM_PROCID")
     # A batch script has the number 0 in a job with several tasks, but is not one of the
     # tasks.
@@ -276,28 +289,33 @@ def shard(variables: Mapping[str, str]) -> str | None:
     is_batch = rank == 0 and "SLURM_JOB_ID" in variables and not in_step
     if is_batch or (_number(variables, "WORLD_SIZE") or 1) > 1:
         rank = None
-    node = _number(variables, "CI_NODE_INDEX")
     parts = (
-        (None if index is None else index + 1, _number(variables, "GPUPERF_SHARDS")),
-        (
+        _counted_from_0(variables, "JOB_COMPLETION_INDEX", "GPUPERF_SHARDS"),
+        Shard.of(
             None if task is None else (task - first) // step + 1,
             _number(variables, "SLURM_ARRAY_TASK_COUNT"),
         ),
-        (
+        Shard.of(
             None if rank is None else rank + 1,
             _number(variables, "SLURM_STEP_NUM_TASKS")
             or _number(variables, "SLURM_NTASKS"),
         ),
-        (node, _number(variables, "CI_NODE_TOTAL")),
+        Shard.of(
+            _number(variables, "CI_NODE_INDEX"), _number(variables, "CI_NODE_TOTAL")
+        ),
+        _counted_from_0(
+            variables, "BUILDKITE_PARALLEL_JOB", "BUILDKITE_PARALLEL_JOB_COUNT"
+        ),
+        _counted_from_0(variables, "CIRCLE_NODE_INDEX", "CIRCLE_NODE_TOTAL"),
     )
-    return next((text for part in parts if (text := part_of(*part))), None)
+    return next((part for part in parts if part and not part.is_whole), None)
 
 
-def part_of(number: int | None, count: int | None) -> str | None:
-    """Return the name of a part, counted from 1, or None if there are no parts."""
-    if number is None or count is None or count < 2 or not 1 <= number <= count:  # noqa: PLR2004 - one part is the whole
-        return None
-    return f"{number}/{count}"
+def _counted_from_0(
+    variables: Mapping[str, str], index: str, count: str
+) -> Shard | None:
+    number = _number(variables, index)
+    return Shard.of(None if number is None else number + 1, _number(variables, count))
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:

@@ -202,7 +202,9 @@ class Controller:
             from pytest_gpuperf.hooks.gate import Gate
             from pytest_gpuperf.hooks.measuring import identity_of
 
-            self._gate = Gate(self.config, identity_of({**self._run, "writer": "main"}))
+            run_id = options.config_of(self.config).run_id
+            identity = identity_of({**self._run, "writer": "main"}, run_id)
+            self._gate = Gate(self.config, identity)
             # Some of these tests were going to measure and did not.
             for node_id in self._ended:
                 self._gate.suite.reported(node_id)

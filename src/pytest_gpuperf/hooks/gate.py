@@ -238,7 +238,14 @@ class Gate:
     def pytest_runtestloop(
         self, session: pytest.Session
     ) -> Generator[None, object, object]:
-        """Settle every held test after the loop, even if an exception ended the loop."""
+        """
+        Read the stored sessions before the loop, and settle every held test after it,
+        even if an exception ended the loop.
+        """
+        try:
+            self.suite.read_baseline()
+        except GpuPerfError as error:
+            raise pytest.UsageError(f"gpuperf: {error}") from error
         try:
             with self._heeding_exits():
                 result = yield
@@ -392,14 +399,15 @@ class Gate:
         Store and report the run.
 
         A run that was to compare something and measured nothing is finished as well,
-        and can fail.
+        and can fail. A shard without a test to measure reports that it ended.
         """
         suite = self.suite
         if not suite.measured_anything():
             compares = options.must_judge(self.config) and (
                 suite.config.against is not None or bool(suite.absent())
             )
-            if not compares:
+            is_part = suite.site.shard() is not None
+            if not (compares or (is_part and options.writes_reports(self.config))):
                 suite.tidy()
                 return
         self._complain(passes=session.exitstatus in _PASSED)

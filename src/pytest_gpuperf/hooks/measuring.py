@@ -11,8 +11,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
-from pytest_gpuperf.collect.session import collection_digest, new_session, part_of
-from pytest_gpuperf.collect.session import shard as shard_of
+from pytest_gpuperf.collect.session import collection_digest, new_session
 from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
@@ -249,10 +248,10 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
     return made
 
 
-def identity_of(workerinput: Mapping[str, Any]) -> ProcessIdentity:
+def identity_of(workerinput: Mapping[str, Any], run_id: str | None) -> ProcessIdentity:
     """Return a process identity in a run whose controller has not loaded the gate."""
     session = replace(
-        new_session(SystemClock()),
+        new_session(SystemClock(), run_id),
         id=workerinput["id"],
         started_unix_s=workerinput["started_unix_s"],
     )
@@ -316,7 +315,7 @@ class Measuring:
         if isinstance(identity, str):
             process = codec.from_text(identity, ProcessIdentity)
         else:
-            process = identity_of(identity)
+            process = identity_of(identity, read.run_id)
         site = Site.in_worker(read, process)
         return cls(config, bench_of(site), Memory(read))
 
@@ -345,11 +344,6 @@ class Measuring:
         measuring = [i for i in session.items if TEST_ID in i.stash]
         keys = {i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash}
         selection = collection_digest(options.selecting(session.config))
-        part = part_of(*options.split_part(session.config))
-        unchanged, since, why_none = self._leave_unchanged(
-            measuring, selection=selection, shard=part or shard_of(environ)
-        )
-        measuring = [i for i in measuring if TEST_ID in i.stash]
         collected = self._collected_ids
         # By identity, because xdist changes the node ids of groups.
         kept = set(map(id, session.items))
@@ -359,6 +353,9 @@ class Measuring:
             for item in left_out
             if TEST_ID in item.stash and id(item) not in self._deselected
         ]
+        count = len({i.stash[TEST_ID] for i in self._collected if TEST_ID in i.stash})
+        unchanged, since, why_none = self._leave_unchanged(measuring, selection)
+        measuring = [i for i in measuring if TEST_ID in i.stash]
         self.pytest_deselected(left_out)
         self._collected.clear()
         self._deselected.clear()
@@ -385,7 +382,7 @@ class Measuring:
                 unsure_modules=tuple(unsure),
                 collected=collection_digest(collected) if collected else None,
                 collected_count=len(collected) or None,
-                shard=part,
+                measuring_count=count or None,
                 keys=keys,
                 selection=selection,
                 dropped=tuple(dropped),
@@ -396,11 +393,7 @@ class Measuring:
         )
 
     def _leave_unchanged(
-        self,
-        measuring: Sequence[pytest.Item],
-        *,
-        selection: str | None,
-        shard: str | None,
+        self, measuring: Sequence[pytest.Item], selection: str | None
     ) -> tuple[tuple[str, ...], str, str]:
         """
         Let the bodies of tests that use no changed file run unmeasured.
@@ -428,7 +421,6 @@ class Measuring:
                 for key, item in items.items()
             },
             selection=selection,
-            shard=shard,
         )
         left = [item for key, item in items.items() if key in found.keys]
         if not left:
@@ -469,7 +461,7 @@ class Measuring:
             return []
         session, device = site.identity.session, site.device()
         lines = []
-        if option.verbose > 0:
+        if option.verbose > 0 or site.shard() is not None:
             lines.append(machine_line(session.machine, session.run, site.shard()))
         if device is not None:
             choice = site.choice()

@@ -62,6 +62,9 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
         hopeless_effect: The effect of such a test is also below this share of its present
             bound, so that nothing indicates a change. The bound is 1.645 standard errors
             from the effect, and 0.67 of that is 1.1 standard errors.
+
+        shard_count: Number of shards of the run. Each of them has an equal share of the
+            levels.
     """
 
     look_blocks: tuple[int, ...] = (4, 8, 16)
@@ -72,6 +75,7 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
     hopeless_blocks: int = 8
     hopeless_width: float = 1.5
     hopeless_effect: float = 0.67
+    shard_count: int = 1
 
     @property
     def least_measured(self) -> int:
@@ -256,7 +260,7 @@ def _rulings(
         look_blocks = min(due_blocks, block_count)
         decides = due_blocks <= block_count or final
         level = Sureness(
-            alpha=alpha,
+            alpha=alpha / policy.shard_count,
             pair_count=max(1, pair_count),
             noise_threshold=policy.noise_threshold,
             power=policy.power,

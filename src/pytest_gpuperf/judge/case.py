@@ -95,6 +95,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
         selected: Whether suspects are confirmed. Files of whole runs were not selected for
             being bad, so their changes need no confirmation.
+
+        shard_count: Number of shards of the run. Each of them has an equal share of the
+            chance of a false alarm.
     """
 
     alpha: float = 0.01
@@ -116,11 +119,12 @@ class Policy(Frozen, frozen=True, kw_only=True):
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True
+    shard_count: int = 1
 
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with `pair_count` pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
-        return self.alpha * share
+        return self.alpha * share / self.shard_count
 
 
 # The rule as stated in docs/judging.md.

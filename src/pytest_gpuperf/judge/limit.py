@@ -231,7 +231,7 @@ def _decide(
         outcome, reason = Outcome.PASSED, Reason.WITHIN_LIMIT
     elif not any(within):
         outcome, reason = Outcome.FAILED, Reason.BEYOND_LIMIT
-    elif not held_s and (far := _far_beyond(limit, retested)):
+    elif far := _far_beyond(limit, retested, held_s):
         outcome, reason, interval = Outcome.FAILED, Reason.BEYOND_LIMIT, far
     cause = Cause.STILL_STRADDLES if retested else None
     if held_s and not holds(estimate.value, limit.threshold):
@@ -272,12 +272,23 @@ def _held_launch_s(record: Record, estimate: Estimate) -> float:
     return min(next(returned, 0.0), estimate.value)
 
 
-def _far_beyond(limit: Limit, retested: Sequence[Estimate]) -> _Interval | None:
-    """Return the interval of the fresh processes if all are far beyond the limit, else None."""
+def _far_beyond(
+    limit: Limit, retested: Sequence[Estimate], held_s: float
+) -> _Interval | None:
+    """
+    Return the interval of the fresh processes if all are far beyond the limit, else None.
+
+    Args:
+        limit: The limit.
+
+        retested: The values of fresh processes.
+
+        held_s: How much of each value may be the host's launch [s].
+    """
     if len(retested) < _FAR_PROCESSES or limit.threshold <= 0:
         return None
     values = [estimate.value for estimate in retested]
-    low, high = min(values), max(values)
+    low, high = min(values) - held_s, max(values)
     if limit.operator in {">=", ">"}:
         far = high < limit.threshold / _FAR
     else:

@@ -329,6 +329,7 @@ def plan_retests(
     straddling: Iterable[str] = (),
     references: Sequence[Reference] = (),
     compared: Sequence[Comparison | None] | None = None,
+    shard_count: int = 1,
 ) -> FirstLook:
     """
     Look at the first values and choose the tests to measure again.
@@ -343,8 +344,10 @@ def plan_retests(
         references: Times of reference workloads in this session and the stored sessions.
 
         compared: The cases as numbers, or None to calculate them.
+
+        shard_count: Number of shards of the run.
     """
-    policy = look_policy(config)
+    policy = replace(look_policy(config), shard_count=shard_count)
     looks = first_look(cases, policy, references=references, compared=compared)
     pairs = list(zip(cases, looks, strict=True))
     confirms_worse = config.baseline_named or config.update is Update.ALL

@@ -148,6 +148,7 @@ def shown(
 
 def smallest_seen(
     cases: Sequence[Case],
+    policy: Policy = POLICY,
     *,
     references: Sequence[Reference] = (),
     more_sessions: int = 0,
@@ -158,6 +159,8 @@ def smallest_seen(
     Args:
         cases: All pairs of test and metric of the run.
 
+        policy: The rule's constants.
+
         references: Times of reference workloads in this session and the stored sessions.
 
         more_sessions: Number of sessions assumed to be stored in addition.
@@ -166,19 +169,19 @@ def smallest_seen(
         Relative effects in the order of the cases. None for a case without a limit, with
         too few sessions, or decided by equality.
     """
-    compared = [comparable(case, POLICY) for case in cases]
+    compared = [comparable(case, policy) for case in cases]
     comparisons = [c for c in compared if c is not None]
     effects = iter(
         detectable_effects(
             comparisons,
-            level=sureness_of(cases, compared, POLICY),
+            level=sureness_of(cases, compared, policy),
             references=reference_comparisons(references, comparisons),
             more_sessions=more_sessions,
         )
     )
     of_cases = [None if c is None else next(effects) for c in compared]
     return tuple(
-        effect if case.limit is not None and suffices(case, POLICY) else None
+        effect if case.limit is not None and suffices(case, policy) else None
         for case, effect in zip(cases, of_cases, strict=True)
     )
 
@@ -380,6 +383,7 @@ def with_suite(
     verdicts: Sequence[Verdict],
     cases: Sequence[Case],
     looks: Sequence[Look],
+    policy: Policy = POLICY,
     *,
     strict: bool = False,
 ) -> tuple[Verdict, ...]:
@@ -399,6 +403,8 @@ def with_suite(
 
         looks: The first look at the cases, in the same order.
 
+        policy: The rule's constants.
+
         strict: Whether such a test becomes undecided, instead of only being reported.
     """
     likely = [
@@ -409,12 +415,12 @@ def with_suite(
         and look.change.p_worse is not None
     ]
     adjusted = holm([p_value for _, p_value in likely])
-    level = POLICY.level(len(likely))
+    level = policy.level(len(likely))
     # The smallest gap to report, for every case unlikely to be noise.
     least = {
         case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
         for (case, p_value), sure in zip(likely, adjusted, strict=True)
-        if p_value < POLICY.alpha
+        if p_value < policy.alpha
     }
     by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
     return tuple(

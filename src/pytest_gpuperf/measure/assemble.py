@@ -22,7 +22,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import WITH_GARBAGE, Family
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -108,14 +108,26 @@ class Maker(Frozen, frozen=True, kw_only=True):
         kind: Kind,
         work: Work | None,
         use_unknown: bool = False,
+        judged: Sequence[str] = (),
     ) -> Record:
         """
         Return the record of a timed function or block.
 
-        If `use_unknown` is true, no roofline is calculated, because the use of the device
-        is unknown.
+        Args:
+            key: The key of the record.
+
+            timing: The timing.
+
+            kind: The kind of measurement.
+
+            work: The work of a call, or None if not declared.
+
+            use_unknown: Whether the use of the device is unknown. Then there is no
+                roofline.
+
+            judged: The metrics that the test is judged by.
         """
-        times = _time_estimates(timing)
+        times = _time_estimates(timing, with_garbage=WITH_GARBAGE in judged)
         peaks = self.host_peaks if timing.unused else self.peaks
         known_peaks = None if peaks is None or work is None or use_unknown else peaks()
         roof = roof_of(
@@ -312,8 +324,17 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     return {timing.source: timing.samples, **timing.other_samples}
 
 
-def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
-    """Return the time metrics of a timing: by source, then only of the host."""
+def _time_estimates(
+    timing: Timing, *, with_garbage: bool = False
+) -> tuple[Estimate, ...]:
+    """
+    Return the time metrics of a timing: by source, then only of the host.
+
+    Args:
+        timing: The timing.
+
+        with_garbage: Whether to add the garbage of calls that leave none.
+    """
     estimates: list[Estimate] = []
     of_host = None
     for source, samples in _by_source(timing).items():
@@ -344,6 +365,21 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         estimates[0] = replace(estimates[0], core=core)
     if of_host is not None:
         estimates.append(replace(of_host, metric="time.wall"))
+    garbage = timing.garbage
+    if (
+        of_host is not None
+        and garbage is not None
+        and (with_garbage or garbage.time_s > 0)
+    ):
+        estimates.append(
+            replace(
+                of_host,
+                metric=WITH_GARBAGE,
+                value=of_host.value + garbage.time_s,
+                low=_plus(of_host.low, garbage.time_s),
+                high=_plus(of_host.high, garbage.time_s),
+            )
+        )
     if timing.returned:
         estimates.append(median_estimate("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
@@ -355,6 +391,10 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         )
         estimates.append(first)
     return tuple(estimates)
+
+
+def _plus(value: float | None, more: float) -> float | None:
+    return None if value is None else value + more
 
 
 def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:

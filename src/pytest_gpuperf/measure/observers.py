@@ -148,6 +148,8 @@ class Observers:
         self._activity: ActivityCollector | None = None
         # CUPTI is released until the next measurement.
         self._rests = False
+        # torch's profiler was started, or reported as alone.
+        self._met_kineto = False
         self._time_lines = TimeLines(site, self._board)
         self._open_watches: list[MemoryWatch] = []
         # By the UUID of the device.
@@ -202,11 +204,30 @@ class Observers:
         if self._rests and self._activity is not None:
             try:
                 self._activity.open()
+                if "torch" in sys.modules and not self._met_kineto:
+                    self._met_kineto = True
+                    self._meet_kineto(self._activity)
             except CollectorUnavailableError as error:
                 self._lose(Source.CUPTI, error)
                 self._activity = self._timers = None
             self._rests = False
         return self._activity
+
+    def _meet_kineto(self, activity: ActivityCollector) -> None:
+        """Let torch's profiler subscribe first, or report that it excludes this plugin."""
+        from pytest_gpuperf.collect.cupti import kineto
+
+        use = kineto.kineto_use()
+        if use is kineto.KinetoUse.NONE:
+            return
+        if not activity.calls.shared:
+            self._site.remark(Source.CUPTI, kineto.EXCLUDED)
+            return
+        # Its first start fails for good while another subscription exists.
+        activity.close()
+        remark = kineto.start_kineto(self._site.clock.now_ns)
+        self._site.remark(Source.CUPTI, remark)
+        activity.open()
 
     def rest(self) -> None:
         """Release CUPTI until the next measurement, so that a test can use a profiler."""

@@ -35,13 +35,20 @@ from pytest_gpuperf.collect.runtime import DeviceRuntime, NoDevice, find_runtime
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.environment import Device, Environment, Host, Session
+from pytest_gpuperf.model.environment import (
+    Device,
+    Environment,
+    Host,
+    Session,
+    session_on,
+)
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Record, RecordKey, Role, Void, VoidCode
 from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
 from pytest_gpuperf.model.run import Expected, HeaderNote
 from pytest_gpuperf.model.sample import Source, Unmeasured
+from pytest_gpuperf.model.shard import Shard
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -152,7 +159,7 @@ class Site:
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
         """Create the site of the main process, with a session that begins now."""
-        session = sessions.new_session(SystemClock())
+        session = sessions.new_session(SystemClock(), config.run_id)
         keeps_traces = config.record is not None
         identity = ProcessIdentity(
             session=session, spool=spool, keeps_traces=keeps_traces, expected=expected
@@ -305,15 +312,22 @@ class Site:
             dirty=revision.dirty,
             branch=revision.branch or sessions.ci_branch(os.environ),
             parent=revision.parent,
-            shard=self.shard(),
+            shard=None if (shard := self.shard()) is None else str(shard),
             collected=expected.collected,
             collected_count=expected.collected_count,
             selection=expected.selection,
         )
 
-    def shard(self) -> str | None:
-        """Return the part of the tests in the run, as "3/8", or None for all tests."""
-        return self.all_expected().shard or sessions.shard(os.environ)
+    def shard(self) -> Shard | None:
+        """Return the part of the tests in the run, or None for all tests."""
+        if self.recording is not None:
+            return Shard.read(self.recording.session.shard)
+        return sessions.shard_of_run(self.config.shard)
+
+    def shard_count(self) -> int:
+        """Return the number of shards of the run, or 1 for a run without shards."""
+        shard = self.shard()
+        return 1 if shard is None else shard.count
 
     @functools.cached_property
     def host(self) -> Host:
@@ -324,18 +338,9 @@ class Site:
         """
         Return the session of a host, or the session of the run for None.
 
-        A session belongs to one machine. Measurements of xdist workers on another machine
-        have a session of their own.
+        Measurements of xdist workers on another machine have a session of their own.
         """
-        if host is None or host.id == self.session.host:
-            return self.session
-        return replace(
-            self.session,
-            id=f"{self.session.id}-{host.id}",
-            host=host.id,
-            machine=host.machine,
-            boot=host.boot,
-        )
+        return session_on(self.session, host)
 
     def note_ran(self, count: int) -> None:
         """

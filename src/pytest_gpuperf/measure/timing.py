@@ -440,7 +440,12 @@ class TimingMeasurer:
         )
         self.observers.second_pass(request, observations, plan.judged)
         record = self._machine.maker().timed(
-            key, timing, kind=Kind.MEASURE, work=work, use_unknown=use_unknown
+            key,
+            timing,
+            kind=Kind.MEASURE,
+            work=work,
+            use_unknown=use_unknown,
+            judged=plan.judged,
         )
         self._note_disk(record)
         record = self._with_observations(record, observations, timing)

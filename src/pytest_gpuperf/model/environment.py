@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 
-from pytest_gpuperf.model.frozen import Frozen, finite
+from pytest_gpuperf.model.frozen import Frozen, finite, replace
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.sample import CacheMode, Source
 
@@ -143,6 +143,23 @@ class Host(Frozen, frozen=True, kw_only=True):
             "python_minor": self.python_minor,
         }
         return {name: str(fact) for name, fact in facts.items() if fact is not None}
+
+
+def session_on(session: Session, host: Host | None) -> Session:
+    """
+    Return the session of a host, or the given session for None and for its own host.
+
+    A session belongs to one machine, so measurements on another have one of their own.
+    """
+    if host is None or host.id == session.host:
+        return session
+    return replace(
+        session,
+        id=f"{session.id}-{host.id}",
+        host=host.id,
+        machine=host.machine,
+        boot=host.boot,
+    )
 
 
 class Device(Frozen, frozen=True, kw_only=True):

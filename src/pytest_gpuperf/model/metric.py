@@ -190,6 +190,10 @@ _HOST: _Traits = {
     "sources": {Kind.MEASURE: (Source.HOST,)},
     "gpu": True,
 }
+_GARBAGE: _Traits = {
+    "family": Family.HOST_TIME,
+    "sources": {Kind.MEASURE: (Source.HOST,)},
+}
 _FIRST: _Traits = {
     "family": Family.HOST_TIME,
     "sources": {Kind.MEASURE: (Source.HOST,), **_LOOP},
@@ -255,6 +259,8 @@ _AMOUNT: _Traits = {**_COUNTER, "combine": Combine.SUM}
 # Only ncu adds up the values of source lines.
 _BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": (Source.NCU,)}
 
+# The time of a call and of collecting the garbage that it leaves.
+WITH_GARBAGE = "time.with_gc"
 # Judged by which kernels ran and how often, not by its value.
 KERNEL_SET = "launches.kernels"
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
@@ -266,6 +272,7 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("time.busy", "s", _LOWER, "union of GPU activity", _BUSY),
     ("time.wall", "s", _LOWER, "call to device sync", _WALL),
     ("time.host", "s", _LOWER, "until the call returns", _HOST),
+    (WITH_GARBAGE, "s", _LOWER, "call to device sync, with its garbage", _GARBAGE),
     ("time.first_call", "s", _LOWER, "the first call", _FIRST),
     ("time.idle_fraction", "fraction", _LOWER, "idle share", _BUSY),
     ("throughput", "1/s", _HIGHER, "work units per second", _RATE),

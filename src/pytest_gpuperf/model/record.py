@@ -43,6 +43,8 @@ __all__ = [
     "StoredRecord",
     "Void",
     "VoidCode",
+    "is_node_id",
+    "module_of",
 ]
 
 # Test id of the reference workloads. No test of a project has this id.
@@ -473,6 +475,23 @@ class FileList(Frozen, frozen=True, kw_only=True):
     digests: Mapping[str, str] = {}
 
 
+def module_of(test_id: str) -> str:
+    """Return the module of a test, from its key or id."""
+    return test_id.partition("::")[0]
+
+
+def is_node_id(schema_version: int, node_id: str) -> bool:
+    """
+    Return True if the key of a stored record is a pytest id.
+
+    Args:
+        schema_version: The format version in which the record was first written.
+
+        node_id: The `node_id` of the record.
+    """
+    return schema_version < _KEYED_SINCE and not node_id
+
+
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
     A measurement in one session, which is a line of the baseline.
@@ -538,4 +557,4 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     @property
     def has_node_id(self) -> bool:
         """True if the key is a pytest id, relative to the root folder of a run."""
-        return self.schema_version < _KEYED_SINCE and not self.node_id
+        return is_node_id(self.schema_version, self.node_id)

@@ -50,16 +50,19 @@ class Scope(Frozen, frozen=True, kw_only=True):
         """
         Return True if a test lies outside of the run's paths, or in a different shard.
 
+        If the options of a shard select some of its tests, all others may be in a
+        different shard.
+
         Args:
             key: The key of the test.
 
             sharded: Whether the run is one shard of several.
         """
         module = key.partition("::")[0]
+        if sharded and (self.paths is None or module in self.partial_modules):
+            return True
         if self.paths is None:
             return False
-        if sharded and module in self.partial_modules:
-            return True
         return not any(
             path in {"", module} or module.startswith(f"{path}/") for path in self.paths
         )
@@ -100,6 +103,9 @@ class Completeness(Frozen, frozen=True, kw_only=True):
             this selection measured on this kind of machine.
 
         scope: The places where the run looked for tests, or None if unknown.
+
+        measuring_count: Number of collected tests with a measurement, before any was
+            left out, as by a shard. None if unknown.
     """
 
     expected_count: int
@@ -114,6 +120,7 @@ class Completeness(Frozen, frozen=True, kw_only=True):
     unchanged: tuple[str, ...] = ()
     unchanged_since: str = ""
     scope: Scope | None = None
+    measuring_count: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -141,7 +148,7 @@ class Expected(Frozen, frozen=True, kw_only=True):
 
         collected_count: Number of collected tests.
 
-        shard: The part kept by pytest-split, as "3/8", or None for all tests.
+        measuring_count: Number of collected tests with a measurement.
 
         keys: Keys of the tests whose id is not the key, by id.
 
@@ -165,7 +172,7 @@ class Expected(Frozen, frozen=True, kw_only=True):
     unsure_modules: tuple[str, ...] = ()
     collected: str | None = None
     collected_count: int | None = None
-    shard: str | None = None
+    measuring_count: int | None = None
     keys: Mapping[str, str] = {}
     selection: str | None = None
     dropped: tuple[str, ...] = ()

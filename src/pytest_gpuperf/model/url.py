@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+# The usual suffixes of a file of SQLite.
+_OF_SQLITE = (".db", ".sqlite", ".sqlite3")
 # A password may hold any character: it ends at the last "@" of the word, and in the URL of
 # a store at the last one of the text. A URL taken for a path has lost a slash.
 _OF_STORE = re.compile(r"^(postgres(?:ql)?:/{1,2}[^/@\s:]*:).*@")
@@ -11,6 +13,17 @@ _PASSWORD = re.compile(r"(\w:/{1,2}[^/@\s:]*:)[^\s'\"]*@")
 # The only part of a URL in front of the host, as that of an index of packages.
 _TOKEN = re.compile(r"\b((?:git\+)?https?://)[^/@\s:]+@")
 _SETTING = re.compile(r"\b(password=)[^&\s'\"]*")
+
+
+def sqlite_url(path: str) -> str | None:
+    """
+    Return the URL of a file with a usual suffix of SQLite, or None for another file.
+
+    Example:
+        >>> sqlite_url("perf.db")
+        'sqlite:///perf.db'
+    """
+    return f"sqlite:///{path}" if path.lower().endswith(_OF_SQLITE) else None
 
 
 def masked(text: str) -> str:

@@ -120,6 +120,13 @@ class RevisionComparison(Frozen, frozen=True, kw_only=True):
     interrupted: str = ""
 
 
+def usual_policy(site: Site) -> AgainstPolicy:
+    """Return the constants of the rule for the tests of a run."""
+    return AgainstPolicy(
+        across=site.config.compare_across, shard_count=site.shard_count()
+    )
+
+
 def compare(
     request: SidesRequest,
     limits: Limits,
@@ -147,7 +154,7 @@ def compare(
 
         tell: Called with the progress of every block and every look.
 
-        policy: The constants of the rule.
+        policy: The constants of the rule, or None for those of a run.
 
         peak_bytes: The largest GPU memory use of a test [B], or None if unknown.
     """
@@ -158,7 +165,7 @@ def compare(
         site=site,
         timeout_s=timeout_s,
         tell=tell,
-        policy=policy or AgainstPolicy(across=site.config.compare_across),
+        policy=policy or usual_policy(site),
         peak_bytes=peak_bytes,
     )
     against = Against(revision=request.revision)

@@ -87,7 +87,6 @@ def unchanged_tests(
     parameters: Mapping[str, str | None],
     *,
     selection: str | None,
-    shard: str | None,
 ) -> Unchanged:
     """
     Return the tests that use no file changed since the newest session that stored its files.
@@ -103,11 +102,11 @@ def unchanged_tests(
             or None if their values have no digest.
 
         selection: The digest of what selects the tests, as in a Session.
-
-        shard: The part of the tests in the run, or None for all.
     """
+    shard = site.shard()
+    of_files = _key(selection, None if shard is None else str(shard))
     try:
-        return _unchanged(site, memory, parameters, _key(selection, shard))
+        return _unchanged(site, memory, parameters, of_files)
     except GpuPerfError as error:
         return Unchanged(why_none=str(error))
 

@@ -18,10 +18,10 @@ from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.session import new_session
+from pytest_gpuperf.collect.session import new_session, shard_of_run
 from pytest_gpuperf.compute.stats import median, quantile
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.judge.case import Case, case_of, comparable_sessions
+from pytest_gpuperf.judge.case import POLICY, Case, case_of, comparable_sessions
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
@@ -149,7 +149,7 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     Raises:
         BaselineError: The store cannot be written. The stored sessions are unchanged.
     """
-    if suite.config.update is None:
+    if suite.config.update is None or not suite.measured_anything():
         return run
     if not run.header.completeness.complete:
         suite.remark(terminal.nothing_stored("not every test reported"))
@@ -585,7 +585,12 @@ def _effects_seen(
 ) -> dict[RecordKey, float]:
     """Return the smallest detectable change of measurements [fraction], by key."""
     references = references_of(suite, session_id="")
-    smallest = smallest_seen(cases, references=references, more_sessions=more_sessions)
+    smallest = smallest_seen(
+        cases,
+        replace(POLICY, shard_count=suite.site.shard_count()),
+        references=references,
+        more_sessions=more_sessions,
+    )
     effects: dict[RecordKey, float] = {}
     for case, effect in zip(cases, smallest, strict=True):
         if effect is not None and case.key in keys:
@@ -685,8 +690,12 @@ def write_interrupted(config: Config) -> None:
     """
     from pytest_gpuperf.report import runs
 
+    shard = shard_of_run(config.shard)
     header = Header(
-        session=new_session(SystemClock()),
+        session=replace(
+            new_session(SystemClock(), config.run_id),
+            shard=None if shard is None else str(shard),
+        ),
         environment=surroundings.environment(),
         completeness=Completeness(
             expected_count=0, reported_count=0, interrupted=_INTERRUPTED

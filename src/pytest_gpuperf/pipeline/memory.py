@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.baseline.files import write_new
 from pytest_gpuperf.baseline.history import (
     SESSION_LIMIT,
     Append,
@@ -17,8 +18,19 @@ from pytest_gpuperf.baseline.history import (
     joined,
     of_project,
 )
-from pytest_gpuperf.baseline.store import Store, folder_name, open_store
-from pytest_gpuperf.errors import BaselineCorruptError
+from pytest_gpuperf.baseline.store import (
+    UNSENT,
+    SingleFileStore,
+    Store,
+    folder_name,
+    names_database,
+    open_store,
+)
+from pytest_gpuperf.errors import (
+    BaselineCorruptError,
+    BaselineError,
+    BaselineMissingError,
+)
 from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
@@ -28,13 +40,16 @@ from pytest_gpuperf.model.record import (
     Record,
     RecordKey,
     StoredRecord,
+    module_of,
 )
+from pytest_gpuperf.model.url import masked
+from pytest_gpuperf.report.display import date, plural
 from pytest_gpuperf.report.escape import escape, quoted
-from pytest_gpuperf.report.explanation import store_name
+from pytest_gpuperf.report.explanation import store_name, typed_command
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
-    from pytest_gpuperf.baseline.text import Damage
+    from pytest_gpuperf.baseline.text import Damage, NamedBy
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.environment import Environment, Session
@@ -76,7 +91,10 @@ class Memory:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._store: Store | None = None
-        self._is_lost = False
+        # The error for which another store stands in.
+        self._away: BaselineError | None = None
+        # The error that made the store unusable.
+        self._lost: BaselineError | None = None
         # Keys by test id, for tests whose id is not the key.
         self._keys: dict[str, str] = {}
         # Ids and keys of the tests of the run, as far as known.
@@ -84,9 +102,12 @@ class Memory:
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         # All sessions of a machine.
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
-        # Of a database, the sessions of some tests, and these tests.
+        # The sessions of some tests of a machine, and these tests.
         self._parts: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]] = {}
         self._read: dict[str, set[str]] = {}
+        self._modules: dict[str, tuple[str, ...]] = {}
+        # The measurements of a machine, by module.
+        self._names: dict[str, dict[str, dict[RecordKey, NamedBy]]] = {}
 
     def store(self) -> Store | None:
         """
@@ -96,25 +117,39 @@ class Memory:
             BaselineMissingError: The named store does not exist and must not be
                 created.
         """
-        if self._store is None and not self._is_lost:
+        if self._store is None and self._lost is None:
             updating = self._config.update is not None
             place = self._config.baseline
             if place is None and updating:
                 place = _DEFAULT_PLACE
             if place is not None:
-                self._store = open_store(
-                    place,
-                    self._config.root,
-                    create=updating,
-                    # A store found by default must not stop tests that have nothing
-                    # stored in it.
-                    lenient=not (self._config.baseline_named or updating),
-                )
+                self._store = self._opened(place)
         return self._store
 
-    def lose(self) -> None:
-        """Use only the sessions that were already read, and store nothing."""
-        self._store, self._is_lost = None, True
+    def _opened(self, place: str) -> Store:
+        """Open the store, or while it is away the one that stands in for it."""
+        updating = self._config.update is not None
+        try:
+            return open_store(
+                place,
+                self._config.root,
+                create=updating,
+                # A store found by default must not stop tests that have nothing stored
+                # in it.
+                lenient=not (self._config.baseline_named or updating),
+            )
+        except BaselineMissingError:
+            raise
+        except BaselineError as error:
+            fallback = self._config.baseline_fallback
+            if fallback is None or updating:
+                raise
+            self._away = error
+            return open_store(fallback, self._config.root)
+
+    def lose(self, error: BaselineError) -> None:
+        """Use only the sessions that were already read."""
+        self._store, self._lost = None, error
 
     def place(self) -> str:
         """Return the name of the store in the user's spelling."""
@@ -122,8 +157,8 @@ class Memory:
 
     def check(self) -> None:
         """
-        Read the files of a store, or open a database, to report errors before any test
-        runs.
+        Look at the files of a store, or open a database, to report errors before any
+        test runs.
 
         Raises:
             BaselineError: The named store does not exist, or a file in it is
@@ -133,9 +168,7 @@ class Memory:
         store = self.store()
         if store is not None:
             try:
-                folders = store.slugs()
-                if not store.reads_by_test:
-                    self._loaded = {folder: store.load(folder) for folder in folders}
+                store.check()
             except BaselineCorruptError as error:
                 raise _named(error) from None
 
@@ -152,9 +185,10 @@ class Memory:
 
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
         """Return the stored sessions of a measurement, oldest first, under the current key."""
-        folder = slug_of(record)
-        if folder not in self._loaded:  # Asked three times for each test.
-            self.learn(record.key.test_id, self._keys.get(record.key.test_id, ""))
+        folder, test_id = slug_of(record), record.key.test_id
+        known = self._read.get(folder, ())
+        if test_id not in known or self.key_of(test_id) not in known:
+            self.learn(test_id, self._keys.get(test_id, ""))
             self.read([folder])
         stored = self._of_run(folder)
         key = self._stored_key(record.key)
@@ -174,9 +208,8 @@ class Memory:
 
     def read(self, slugs: Iterable[str]) -> None:
         """
-        Read the sessions of some GPUs, chips and hosts, unless already read.
-
-        Of a database, only those of the tests of the run are read.
+        Read the sessions of the run's tests on some GPUs, chips and hosts, unless
+        already read.
 
         Raises:
             BaselineError: As for `check`.
@@ -185,12 +218,8 @@ class Memory:
         if store is None:
             return
         for slug_name in slugs:
-            if slug_name in self._loaded:
-                continue
-            if store.reads_by_test:
+            if slug_name not in self._loaded:
                 self._read_tests(store, slug_name, self._tests)
-            else:
-                self._loaded[slug_name] = store.load(slug_name)
 
     def _read_tests(self, store: Store, folder: str, tests: Iterable[str]) -> None:
         known = self._read.setdefault(folder, set())
@@ -200,7 +229,7 @@ class Memory:
             known.update(missing)
 
     def _read_whole(self, slugs: Iterable[str]) -> None:
-        """Read all sessions of some machines, of a database, too."""
+        """Read all sessions of some machines."""
         store = self.store()
         if store is None:
             return
@@ -208,21 +237,51 @@ class Memory:
             if slug_name not in self._loaded:
                 self._loaded[slug_name] = store.load(slug_name)
 
-    def _keys_of(
-        self, store: Store, folder: str
-    ) -> Iterator[tuple[RecordKey, bool, bool]]:
-        """Yield the measurements of a machine, and whether any or all have a pytest id."""
-        if store.reads_by_test:
-            for key, has_id in store.names(folder).items():
-                yield key, has_id, has_id
-            return
-        self.read([folder])
-        for key, records in self._loaded[folder].items():
-            ids = [record.has_node_id for record in records]
-            yield key, any(ids), all(ids)
+    def _measurements(
+        self, store: Store, folder: str, modules: Collection[str]
+    ) -> Iterator[tuple[RecordKey, NamedBy]]:
+        """Yield the measurements of some modules on a machine."""
+        held = self._names.setdefault(folder, {})
+        missing = [module for module in modules if module not in held]
+        if missing:
+            held |= {module: {} for module in missing}
+            for key, named in store.names(folder, missing).items():
+                held[module_of(key.test_id)][key] = named
+        for module in modules:
+            yield from held[module].items()
+
+    def _modules_of(self, store: Store, folder: str) -> tuple[str, ...]:
+        """Return the modules that are stored of a machine, which are read once."""
+        if folder not in self._modules:
+            self._modules[folder] = store.modules(folder)
+        return self._modules[folder]
+
+    def modules(self, slugs: Collection[str] | None = None) -> frozenset[str]:
+        """
+        Return the modules of the tests that have stored sessions, as in keys of tests.
+
+        Args:
+            slugs: The GPUs, chips and hosts of the sessions, or None for any.
+        """
+        store = self.store()
+        if store is None:
+            return frozenset()
+        modules: set[str] = set()
+        for folder in self._folders(store, slugs):
+            stored = self._modules_of(store, folder)
+            if not self._config.checkout.rootdir:  # Ids and keys have equal modules.
+                modules.update(stored)
+                continue
+            for key, named in self._measurements(store, folder, stored):
+                modules.update(map(module_of, self._tests_of(key, named)))
+        return frozenset(modules - {module_of(REFERENCES)})
 
     def keys(
-        self, test_ids: Collection[str], slugs: Collection[str] | None = None
+        self,
+        test_ids: Collection[str],
+        slugs: Collection[str] | None = None,
+        *,
+        modules: Collection[str],
     ) -> tuple[str, ...]:
         """
         Return the keys of the tests that have stored sessions and are not in a run.
@@ -231,37 +290,41 @@ class Memory:
             test_ids: The ids of the tests in the run.
 
             slugs: The GPUs, chips and hosts of the sessions, or None for any.
+
+            modules: The modules of the tests.
         """
         store = self.store()
-        if store is None:
+        if store is None or not modules:
             return ()
-        folders = store.slugs()
-        if slugs is not None:
-            names = {folder_name(name) for name in slugs} | set(slugs)
-            folders = tuple(folder for folder in folders if folder in names)
         ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        wanted = set(modules)
         absent: dict[str, None] = {}
-        for folder in folders:
-            for key, any_id, all_ids in self._keys_of(store, folder):
+        for folder in self._folders(store, slugs):
+            stored = self._modules_of(store, folder)
+            key_of = self._config.checkout.key_of
+            here = [m for m in stored if not wanted.isdisjoint({m, key_of(m)})]
+            for key, named in self._measurements(store, folder, here):
                 if key.test_id == REFERENCES:
                     continue
-                if any_id and key.test_id not in ids:
+                if named.any_id and key.test_id not in ids:
                     absent[self._config.checkout.key_of(key.test_id)] = None
-                if not all_ids:
+                if not named.all_ids:
                     absent[key.test_id] = None
-        return tuple(key for key in absent if key not in keys)
+        return tuple(k for k in absent if k not in keys and module_of(k) in wanted)
 
     def stored(self, test_ids: Iterable[str], slugs: Collection[str]) -> list[str]:
         """Return the ids of tests with stored sessions of some machines."""
         store = self.store()
         if store is None:
             return []
+        names = {test_id: self._names_of(test_id) for test_id in test_ids}
+        modules = {module_of(name) for several in names.values() for name in several}
         held = {
             key.test_id
             for folder in self._folders(store, slugs)
-            for key, _, _ in self._keys_of(store, folder)
+            for key, _ in self._measurements(store, folder, modules)
         } - {REFERENCES}
-        return [t for t in test_ids if not held.isdisjoint(self._names(t))]
+        return [t for t, several in names.items() if not held.isdisjoint(several)]
 
     def newest_like(
         self, session: Session, measured: Collection[str], slugs: Collection[str]
@@ -283,7 +346,7 @@ class Memory:
             The ids, and False if the selection of that session is unknown, as in
             sessions stored by earlier versions.
         """
-        names = {name for test_id in measured for name in self._names(test_id)}
+        names = {name for test_id in measured for name in self._names_of(test_id)}
         tests: dict[str, set[str]] = {}
         sessions: dict[str, tuple[int, Session]] = {}
         for _, key, record in self._sessions_of(slugs):
@@ -337,12 +400,14 @@ class Memory:
         }
 
     @staticmethod
-    def _folders(store: Store, slugs: Collection[str]) -> list[str]:
-        """Return the stored machines among some, sorted."""
+    def _folders(store: Store, slugs: Collection[str] | None) -> list[str]:
+        """Return the stored machines among some, sorted, or all for None."""
+        if slugs is None:
+            return sorted(store.slugs())
         names = {folder_name(name) for name in slugs} | set(slugs)
         return sorted(names.intersection(store.slugs()))
 
-    def _names(self, test_id: str) -> set[str]:
+    def _names_of(self, test_id: str) -> set[str]:
         return {test_id, self.key_of(test_id), self._config.checkout.key_of(test_id)}
 
     def _sessions_of(
@@ -416,10 +481,13 @@ class Memory:
         if store is None:
             return {}
         known = {*test_ids, *map(self.key_of, test_ids)}
-        if store.reads_by_test and not any(
-            key.test_id not in known and scope.has_removed(key.test_id)
+        if not any(
+            test not in known and scope.has_removed(test)
             for folder in store.slugs()
-            for key, _, _ in self._keys_of(store, folder)
+            for key, named in self._measurements(
+                store, folder, self._modules_of(store, folder)
+            )
+            for test in self._tests_of(key, named)
         ):
             return {}
         self._read_whole(store.slugs())
@@ -445,6 +513,14 @@ class Memory:
             ):
                 gone.setdefault((folder, key), []).append(record)
         return gone
+
+    def _tests_of(self, key: RecordKey, named: NamedBy) -> Iterator[str]:
+        """Yield the keys of the tests whose sessions are stored under a key."""
+        if key.test_id != REFERENCES:
+            if named.any_id:
+                yield self._config.checkout.key_of(key.test_id)
+            if not named.all_ids:
+                yield key.test_id
 
     def _records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
         for folder, series in self._loaded.items():
@@ -474,10 +550,14 @@ class Memory:
         folder = slug_of(record)
         if folder not in self._usual:
             store = self.store()
-            if store is not None and store.reads_by_test:
-                names = dict.fromkeys(key.test_id for key in store.names(folder))
-                others = [n for n in names if n not in self._tests and n != REFERENCES]
+            if store is not None and folder not in self._loaded:
                 fill = max(_SPREAD_TESTS - len(self._tests), 0)
+                # A module has a test at least.
+                modules = self._modules_of(store, folder)[:fill]
+                names = dict.fromkeys(
+                    key.test_id for key, _ in self._measurements(store, folder, modules)
+                )
+                others = [n for n in names if n not in self._tests and n != REFERENCES]
                 self._read_tests(store, folder, (*self._tests, *others[:fill]))
             series = self._of_run(folder).items()
             self._usual[folder] = baseline_spreads(
@@ -506,9 +586,11 @@ class Memory:
         return slugs
 
     def remarks(self) -> Iterator[str]:
-        """Yield sentences about errors in the files of the store. Call once per run."""
+        """Yield sentences about the store. Call once per run."""
         if self._store is None:
             return
+        if self._away is not None:
+            yield self._stand_in(self._away)
         unread = self._store.unread
         for error in unread[:_SHOWN_LINES]:
             text = str(error).replace(f"{self._config.root}{os.sep}", "")
@@ -533,6 +615,23 @@ class Memory:
                 "compared; its sessions count, and the next stored session rewrites it"
             )
 
+    def _stand_in(self, error: BaselineError) -> str:
+        """Return the sentence about the store that stands in, with its age."""
+        newest = max(
+            (
+                record.session.started_unix_s
+                for series in (*self._parts.values(), *self._loaded.values())
+                for records in series.values()
+                for record in records
+            ),
+            default=None,
+        )
+        age = "has no session of these tests"
+        if newest is not None:
+            age = f"has sessions up to {date(newest)}"
+        place = masked(self._config.baseline_fallback or "")
+        return f"compared with {place}, which {age}, because {error}"
+
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
         """
         Return the tests of a run with damaged lines, or modules for lines that name no test.
@@ -548,9 +647,14 @@ class Memory:
         if self._store is None or not self._store.damage:
             return []
         keys = set(map(self.key_of, test_ids))
-        modules = {key.partition("::")[0] for key in keys}
+        modules = set(map(module_of, keys))
         places = {folder_name(name) for name in slugs} | set(slugs)
-        known = {key.test_id for stored in self._loaded.values() for key in stored}
+        of_lines = {module_of(_test_of(line)) for line in self._store.damage}
+        known = {
+            key.test_id
+            for folder in self._folders(self._store, slugs)
+            for key, _ in self._measurements(self._store, folder, of_lines)
+        }
         found: dict[str, None] = {}
         for line in self._store.damage:
             if places.isdisjoint({line.section, Path(line.path).parent.name}):
@@ -569,6 +673,8 @@ class Memory:
         self._loaded = {}
         self._parts = {}
         self._read = {}
+        self._names = {}
+        self._modules = {}
         self._usual = {}
 
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
@@ -576,27 +682,68 @@ class Memory:
         Store the measured values, by GPU, chip or host.
 
         Raises:
-            BaselineError: A file cannot be read or written. The file is unchanged.
+            BaselineError: A file cannot be read or written. The file is unchanged. If a
+                database cannot be written, the session is kept in a file.
         """
+        if self._lost is not None:
+            raise self._unsent(changes, self._lost)
         store = self.store()
         if store is None:
             return
+        try:
+            store.write_all(self._keyed(store, changes))
+        except BaselineError as error:
+            if not names_database(self._config.baseline or ""):
+                raise
+            raise self._unsent(changes, error) from None
+
+    def _keyed(
+        self, store: Store, changes: Mapping[str, list[StoreChange]]
+    ) -> dict[str, list[StoreChange]]:
+        """Return the changes under the current keys, and the moves of earlier sessions."""
         whole: dict[str, list[StoreChange]] = {}
+        modules = set(map(module_of, self._keys))
         for folder, of_folder in changes.items():
             keyed: list[StoreChange] = []
-            for old, records in store.load(folder, self._keys.keys()).items():
+            for old, named in store.names(folder, modules).items():
                 key = self._stored_key(old)
-                if key != old and any(record.has_node_id for record in records):
+                if key != old and named.any_id:
                     keyed.append(Move(key=key, old=old))
+            whole[folder] = [*keyed, *map(self._under_key, of_folder)]
+        return whole
+
+    def _under_key(self, change: StoreChange) -> StoreChange:
+        key = self._stored_key(change.key)
+        if key == change.key or not isinstance(change, (Append, Restart)):
+            return change
+        return replace(change, record=replace(change.record, key=key))
+
+    def _unsent(
+        self, changes: Mapping[str, list[StoreChange]], error: BaselineError
+    ) -> BaselineError:
+        """Keep a session that a database could not store, and return an error with its file."""
+        added: dict[str, list[StoreChange]] = {}
+        accepted = 0
+        ids = set()
+        for folder, of_folder in changes.items():
             for change in of_folder:
-                key = self._stored_key(change.key)
-                if key != change.key and isinstance(change, (Append, Restart)):
-                    record = replace(change.record, key=key)
-                    keyed.append(replace(change, record=record))
-                else:
-                    keyed.append(change)
-            whole[folder] = keyed
-        store.write_all(whole)
+                if isinstance(change, Append):
+                    ids.add(change.record.session.id)
+                    added.setdefault(folder, []).append(self._under_key(change))
+                accepted += isinstance(change, Restart)
+        if not ids:
+            return error
+        name = f"{UNSENT}/{min(ids)}.json"
+        path = Path(self._config.root, name)
+        SingleFileStore(path).write_all(added)
+        write_new(path.with_name(".gitignore"), b"*\n")
+        without = f" without {plural(accepted, 'accepted measurement')}"
+        place = masked(self._config.baseline or "")
+        send = typed_command("gpuperf", "baseline", "send", place, name)
+        return BaselineError(
+            f"{error.message}; the session is kept in {name}{without if accepted else ''}",
+            remedy=f"{error.remedy}; then send it: {send}",
+        )
 
 
 def _test_of(line: Damage) -> str:
@@ -633,6 +780,11 @@ def slug_of(record: Record) -> str:
     facts: dict[str, str] = {}
     for of_family in record.facts.values():
         facts |= of_family
+    return slug_of_facts(facts)
+
+
+def slug_of_facts(facts: Mapping[str, str]) -> str:
+    """Return the name of the GPU or host that some facts are of."""
     gpu = facts.get("gpu_name")
     if gpu is not None:
         return slug(gpu)

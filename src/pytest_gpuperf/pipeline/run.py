@@ -146,7 +146,12 @@ def decide(
         references = verdicts.references_of(suite)
         strict = suite.config.strict
         changes = verdicts.changes(
-            first, confirmed, references, complete=complete, strict=strict
+            first,
+            confirmed,
+            references,
+            complete=complete,
+            strict=strict,
+            shard_count=suite.site.shard_count(),
         )
         changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)

@@ -8,9 +8,15 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import BaselineError, GpuPerfError
@@ -26,7 +32,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
-from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.record import Record, RecordKey, Role, module_of
 from pytest_gpuperf.model.run import (
     Completeness,
     Header,
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.change import Against, Progress
     from pytest_gpuperf.model.checkout import Checkout
 
+_T = TypeVar("_T")
 # A process that times reference workloads, with its host, or None for the judging host.
 _Origin: TypeAlias = "tuple[Role, int, Host | None]"
 # A process may have to compile everything again.
@@ -160,6 +167,7 @@ class Suite:
         self._reported: set[str] = set()
         self._held: set[str] = set()
         self._interrupted = ""
+        self._has_baseline = False
 
     @classmethod
     def of_pytest(cls, config: Config, command: CommandLine) -> Suite:
@@ -186,6 +194,23 @@ class Suite:
         suite.site.open_folders()
         return suite
 
+    def read_baseline(self) -> None:
+        """
+        Read the stored sessions of the tests that are going to measure.
+
+        Raises:
+            BaselineError: A file of these tests is unreadable.
+        """
+        expected = self.site.all_expected()
+        if not expected.test_ids or self.config.disable:
+            return
+        for test_id in expected.test_ids:
+            self.memory.learn(test_id, expected.keys.get(test_id, ""))
+        device = self.site.device()
+        gpu_name = None if device is None else device.name
+        self._has_baseline = True
+        self.memory.read(slugs_of_machine(self.site.environment, gpu_name))
+
     # The methods below are called while tests run.
 
     def receive(self, measured: Measured, *, passed: bool) -> None:
@@ -200,6 +225,8 @@ class Suite:
         if not self.results:
             # Read the commit now and not at the end of the run.
             _ = self.site.session
+            if not self._has_baseline:  # Only now are the tests of workers known.
+                self._unless_lost(self.read_baseline, None)
         host = measured.records[0].host if measured.records else None
         if host is not None and host == self.site.host:
             # A worker that does not know the controller's host sends the name of its own.
@@ -399,7 +426,7 @@ class Suite:
     def lose_store(self, error: BaselineError) -> None:
         """Go on without a store that cannot be read any more, and fail the run."""
         self.complain_of(error)
-        self.memory.lose()
+        self.memory.lose(error)
 
     def gathered(self, header: Header, verdicts: tuple[Verdict, ...]) -> Run:
         """Return the run so far, with a header and verdicts."""
@@ -582,6 +609,7 @@ class Suite:
             reported_count=len(expected) - len(missing),
             missing=tuple(missing),
             interrupted=self._interrupted,
+            measuring_count=self.site.all_expected().measuring_count,
         )
 
     def header(self) -> Header:
@@ -660,23 +688,28 @@ class Suite:
         expected = self.site.all_expected()
         for test_id, key in expected.keys.items():
             self.memory.learn(test_id, key)
-        gone = self._stored_keys(self.slugs_here())
-        looked_into = set(filter(self.looks_into, set(map(_module_of, gone))))
+        slugs = self.slugs_here()
+        looked_into = set(filter(self.looks_into, self._stored_modules(slugs)))
         whole = looked_into.difference(expected.partial_modules)
         whole.update(expected.whole_modules)
-        return tuple(key for key in gone if _module_of(key) in whole)
+        return self._unless_lost(
+            lambda: self.memory.keys(expected.known, slugs, modules=whole), ()
+        )
 
-    def _stored_keys(self, slugs: Collection[str] | None = None) -> tuple[str, ...]:
+    def _stored_modules(self, slugs: Collection[str] | None = None) -> Collection[str]:
+        return self._unless_lost(lambda: self.memory.modules(slugs), frozenset())
+
+    def _unless_lost(self, read: Callable[[], _T], otherwise: _T) -> _T:
         """
-        Return the keys of stored tests that are not in the run.
+        Return what is read of the store.
 
         If a server was stopped since the run began, the run fails and goes on without.
         """
         try:
-            return self.memory.keys(self.site.all_expected().known, slugs)
+            return read()
         except BaselineError as error:
             self.lose_store(error)
-            return ()
+            return otherwise
 
     def damaged(self) -> list[str]:
         """Return the tests or modules of the run with damaged lines in the store."""
@@ -687,9 +720,8 @@ class Suite:
         """Return the scope of the search for tests, limited to known modules."""
         expected, checkout = self.site.all_expected(), self.config.checkout
         unsure = frozenset(expected.unsure_modules)
-        stored = map(_module_of, self._stored_keys())
         ids = map(self.memory.key_of, expected.known)
-        modules = frozenset((*stored, *map(_module_of, ids)))
+        modules = frozenset((*self._stored_modules(), *map(module_of, ids)))
         paths = self.looked_into()
         below = [_below(checkout, path) for path in paths or ()]
         known = {*expected.whole_modules, *expected.partial_modules, *unsure}
@@ -752,10 +784,6 @@ def _below(checkout: Checkout, path: Path) -> str | None:
         if below is not None:
             return below
     return None
-
-
-def _module_of(key: str) -> str:
-    return key.partition("::")[0]
 
 
 def _named(key: RecordKey, metric: str) -> str:

@@ -8,7 +8,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge import limit, regression
-from pytest_gpuperf.judge.case import Case, Confirmation, Reference, Retest, case_of
+from pytest_gpuperf.judge.case import (
+    POLICY,
+    Case,
+    Confirmation,
+    Reference,
+    Retest,
+    case_of,
+)
 from pytest_gpuperf.judge.limit import (
     confirm_limit,
     doubted,
@@ -248,6 +255,7 @@ def look(suite: Suite) -> FirstLook:
         straddling=straddling,
         references=references_of(suite),
         compared=[comparison for _, comparison in cases],
+        shard_count=suite.site.shard_count(),
     )
 
 
@@ -286,6 +294,7 @@ def changes(
     *,
     complete: bool,
     strict: bool = False,
+    shard_count: int = 1,
 ) -> tuple[Verdict, ...]:
     """
     Return the verdicts against the baseline, and changes that are only shown.
@@ -301,18 +310,22 @@ def changes(
         complete: True if every test reported.
 
         strict: True if a slowdown found only in the suite is undecided.
+
+        shard_count: Number of shards of the run.
     """
     if not first.cases:
         return ()
+    policy = replace(POLICY, shard_count=shard_count)
     judged = settle(
         first.cases,
         confirmed,
+        policy,
         complete=complete,
         looks=first.looks,
         references=references,
     )
     if confirmed:
-        judged = with_suite(judged, first.cases, first.looks, strict=strict)
+        judged = with_suite(judged, first.cases, first.looks, policy, strict=strict)
     return (*judged, *shown(first.cases, looks=first.looks))
 
 

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, HeaderNote, Run
 from pytest_gpuperf.model.sample import Source, Unmeasured
+from pytest_gpuperf.model.shard import Shard
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import listed
@@ -368,7 +369,7 @@ def start_lines(
         yield Line(f"gpuperf: {display.escape(sentence)}", Style.DOUBT)
 
 
-def machine_line(machine: str | None, run: str | None, shard: str | None) -> Line:
+def machine_line(machine: str | None, run: str | None, shard: Shard | None) -> Line:
     """Return the line with the machine, the run and the shard."""
     parts = [f"machine {machine or 'unknown'}"]
     parts += [f"run {run}"] if run else []

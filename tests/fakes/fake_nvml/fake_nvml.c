@@ -179,6 +179,7 @@ EXPORT code_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **h) { ENTE
 EXPORT code_t nvmlDeviceGetIndex(void *h, u32 *i) { ENTER(h); *i = (u32)GPU(h); return GOOD; }
 EXPORT code_t nvmlDeviceGetUUID(void *h, char *to, u32 n) { ENTER(h); char own[128]; name_of(GPU(h), own); return put(to, n, own); }
 EXPORT code_t nvmlDeviceGetMigMode(void *h, u32 *now, u32 *next) { ENTER(h); NEED(h, "mig"); *now = *next = (u32)get(GPU(h), "mig", 0); return GOOD; }
+EXPORT code_t nvmlDeviceGetVirtualizationMode(void *h, u32 *mode) { ENTER(h); *mode = (u32)get(GPU(h), "virtual", 0); return GOOD; }
 EXPORT code_t nvmlDeviceGetGpuInstanceId(void *h, u32 *i) { ENTER(h); *i = 1; return GOOD; }
 EXPORT code_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *h, void **whole) { ENTER(h); *whole = h; return GOOD; }
 

@@ -22,7 +22,12 @@ from pytest_gpuperf.baseline.store import (
 from pytest_gpuperf.errors import BaselineMissingError
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import FileList, RecordKey, StoredRecord
+from pytest_gpuperf.model.record import (
+    FileList,
+    RecordKey,
+    StoredRecord,
+    module_of,
+)
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value
 
 OTHER = TEST.replace("4096", "64")
@@ -106,7 +111,9 @@ def test_a_missing_store_is_an_error(place: str, tmp_path: Path) -> None:
 def test_an_empty_store_has_nothing(store: Store) -> None:
     """A store that does not exist yet is read without being created."""
     assert store.slugs() == ()
-    assert store.load(GPU) == store.history(GPU) == {}
+    assert store.load(GPU) == store.load(GPU, past=True) == {}
+    store.check()
+    assert store.modules(GPU) == ()
     assert not store.names(GPU)
     assert not store.aside()
     assert store.other_slugs(GPU, [key()]) == {}
@@ -247,6 +254,22 @@ def test_what_cannot_be_read_is_not_written(store: Store) -> None:
     assert store.load(GPU) == before
 
 
+def test_some_metrics_and_modules_are_read(store: Store) -> None:
+    """A session without any of the metrics is left out, as is a module."""
+    other = "tests/test_other.py::test"
+    store.write(GPU, [Append(record=stored(1, "time", "memory"))])
+    store.write(GPU, [Append(record=stored(2, "memory", test_id=other))])
+
+    found = store.load(GPU, metrics=["time"])
+
+    assert {k: [v.metric for r in rs for v in r.values] for k, rs in found.items()} == {
+        key(): ["time"]
+    }
+    assert store.load(GPU, metrics=["memory", "time"]) == store.load(GPU)
+    assert list(store.names(GPU, ["tests/test_other.py"])) == [key(other)]
+    assert not store.names(GPU, [])
+
+
 @pytest.mark.parametrize(
     "test_id", ["a\0b.py::t", "\x1a0::\x1a1", "é" * 10_000, "'; --"]
 )
@@ -256,6 +279,7 @@ def test_any_name_of_a_test_is_stored(store: Store, test_id: str) -> None:
 
     assert numbers(store.load(GPU, [test_id]), test_id) == ["s0001"]
     assert list(store.names(GPU)) == [key(test_id)]
+    assert store.modules(GPU) == (module_of(test_id),)
 
 
 def test_many_tests_are_read_as_few(store: Store) -> None:

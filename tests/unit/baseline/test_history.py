@@ -283,10 +283,10 @@ def test_slugs_are_found_by_measurement() -> None:
     """A measurement that nobody has is left out, and nobody is asked for none."""
     held = {"a": {key(): 1}, "b": {key(): 1, key("x"): 1}}
 
-    assert slugs_holding([key(), key("y")], "ab", lambda slug, _: held[slug]) == {
+    assert slugs_holding([key(), key("y")], "ab", held.__getitem__) == {
         key(): ("a", "b")
     }
-    assert slugs_holding([], "abc", lambda slug, _: held[slug]) == {}
+    assert slugs_holding([], "abc", held.__getitem__) == {}
 
 
 FACTS = {"device-time": {"gpu_name": "NVIDIA H200", "parameters": "4096"}}

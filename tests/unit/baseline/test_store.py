@@ -612,6 +612,25 @@ def test_a_place_is_relative_to_the_root(tmp_path: Path) -> None:
     assert open_store(str(tmp_path / "x"), "/").slugs() == ("h200",)
 
 
+@pytest.mark.parametrize("name", ["perf.db", "/srv/perf.SQLITE", "a/b.sqlite3"])
+def test_a_file_of_sqlite_has_a_url(tmp_path: Path, name: str) -> None:
+    """A database that is named like a file would become a folder of that name."""
+    with pytest.raises(ConfigError) as caught:
+        open_store(name, tmp_path, create=True)
+
+    assert caught.value.remedy == f"write sqlite:///{name}"
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [("sqlite:///perf.db#", "''"), ("sqlite:///perf.db#a b", "'a b'")],
+)
+def test_a_project_has_a_plain_name(tmp_path: Path, place: str, name: str) -> None:
+    """Another one would be taken for a part of the file's name."""
+    with pytest.raises(ConfigError, match=f"{name} is not the name of a project"):
+        open_store(place, tmp_path, create=True)
+
+
 def test_another_file_is_no_store(tmp_path: Path) -> None:
     """Neither where a folder should be, nor in the place of a slug."""
     (tmp_path / "notes.txt").touch()

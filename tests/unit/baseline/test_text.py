@@ -16,7 +16,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baseline.history import by_key
-from pytest_gpuperf.baseline.text import decode, digest, encode
+from pytest_gpuperf.baseline.rows import digest
+from pytest_gpuperf.baseline.text import (
+    NamedBy,
+    decode,
+    encode,
+    names_in,
+    numbered_sessions,
+)
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,
@@ -491,3 +498,72 @@ def test_a_doubled_line_counts_once() -> None:
     line = next(each for each in GOOD.splitlines(keepends=True) if b'"test"' in each)
 
     assert read(GOOD.replace(line, line * 2)) == (stored(1), stored(2))
+
+
+def test_rows_of_other_tests_are_not_decoded() -> None:
+    """A test is read without the others, and a row that was edited is still found."""
+    records = {
+        key(test_id): (stored(1, test_id=test_id),)
+        for test_id in (f"{MODULE}::a", f"{MODULE}::b")
+    }
+    text = encode({MODULE: records}, keyed_by="module")
+    row = next(line for line in text.split(b"\n") if b'"::b"' in line)
+    odd, edited = (row.replace(b"[0.004]", new) for new in (b'["0.004"]', b"[0.005]"))
+
+    found = [
+        decode(changed, path="x", keyed_by="module", test_ids=[f"{MODULE}::a"])
+        for changed in (resummed(text.replace(row, odd)), text.replace(row, edited))
+    ]
+
+    assert [[*each.sections[MODULE]] for each in found] == [[key(f"{MODULE}::a")]] * 2
+    assert [len(each.damage) for each in found] == [0, 1]
+    (damage,) = found[1].damage
+    assert (damage.test_id, damage.reason) == ("::b", "it differs from its checksum")
+
+
+def test_names_are_read_without_values() -> None:
+    """The measurements of a file, and whether pytest ids are their keys."""
+    records = {
+        key(f"{MODULE}::a"): (
+            stored(1, test_id=f"{MODULE}::a", schema_version=2),
+            stored(2, test_id=f"{MODULE}::a"),
+        ),
+        key(f"{MODULE}::b", "x"): (replace(stored(1), key=key(f"{MODULE}::b", "x")),),
+        key(f"{MODULE}::c"): (stored(1, test_id=f"{MODULE}::c", schema_version=2),),
+    }
+    text = encode({MODULE: records}, keyed_by="module")
+    row = next(line for line in text.split(b"\n") if b'"::b"' in line)
+    odd = resummed(text.replace(row, row.replace(b"[0.004]", b'["0.004"]')))
+
+    names = names_in(odd, path="x", keyed_by="module")
+    edited = text.replace(b'"::c"', b'"::d"')
+
+    assert names == {
+        MODULE: {
+            key(f"{MODULE}::a"): NamedBy(any_id=True, all_ids=False),
+            key(f"{MODULE}::b", "x"): NamedBy(),
+            key(f"{MODULE}::c"): NamedBy(any_id=True, all_ids=True),
+        }
+    }
+    assert (
+        key(f"{MODULE}::d") not in names_in(edited, path="x", keyed_by="module")[MODULE]
+    )
+
+
+def test_heads_are_found_without_the_rows() -> None:
+    """The arrival numbers of a file in any layout, and of each of its sections."""
+    sections = {
+        name: {key(f"{name}::a"): (stored(n, test_id=f"{name}::a", arrival=n),)}
+        for n, name in ((3, MODULE), (4, "z.py"))
+    }
+    text = encode(sections, keyed_by="module")
+    # After the heads, nothing is JSON.
+    unread = text.replace(b'"values":[[', b'"values":[(')
+
+    assert numbered_sessions(text) == {"s0003": 3, "s0004": 4}
+    assert numbered_sessions(unread) == {"s0003": 3, "s0004": 4}
+    assert numbered_sessions(json.dumps(json.loads(text), indent=1).encode()) == {
+        "s0003": 3,
+        "s0004": 4,
+    }
+    assert numbered_sessions(b"{") == {}

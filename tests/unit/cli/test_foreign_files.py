@@ -50,6 +50,7 @@ STARTS = [
         "a binary for Intel's GPUs: only code of NVIDIA's and AMD's GPUs is read",
     ),
     ("a.spv", b"\x03\x02\x23\x07\0\x04\1\0", "it is SPIR-V"),
+    ("apps.csv", b"timestamp, gpu_uuid, pid, process_name\n", "a table of processes"),
     ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
     ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
     (
@@ -155,6 +156,15 @@ READINGS = [
         "timestamp, index, utilization.gpu [%]\n2026/01/01 00:00:00.000, 0, 9 %\n",
     ),
     ("dmon.txt", "#Entity   GRACT\nID\nGPU 0     0.100\n"),
+    ("ts.txt", "Nov 27 16:33:07 #Entity   GRACT\nNov 27 16:33:07 GPU 0     0.1\n"),
+    ("smi.txt", "# gpu    pwr     sm\n# Idx      W      %\n    0     86     30\n"),
+    (
+        "dates.txt",
+        (
+            "#Date       Time        gpu     sm\n#YYYYMMDD   HH:MM:SS    Idx      %\n"
+            " 20260101   10:00:00      0     30\n"
+        ),
+    ),
     (
         "page.txt",
         '# HELP DCGM_FI_DEV_GPU_UTIL Busy.\nDCGM_FI_DEV_GPU_UTIL{gpu="0"} 9\n',

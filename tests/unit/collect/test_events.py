@@ -541,8 +541,8 @@ def test_a_stream_that_only_some_calls_use(
 @pytest.mark.parametrize(
     ("host_us", "device_us", "held"),
     [
-        (10, 5, "up to 10 us of 15 us"),
-        (10, 80, "up to 10 us of 90 us"),
+        (10, 5, "up to 67% of the time"),
+        (10, 80, "up to 11% of the time"),
         (2, 50, None),
         (30, 100, None),
     ],

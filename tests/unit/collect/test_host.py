@@ -6,6 +6,7 @@ import collections
 import functools
 import gc
 import itertools
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -624,6 +625,45 @@ def test_old_garbage_is_collected_as_rarely_as_by_python(
     youngest, older = generations.count(0), generations.count(1)
     assert youngest >= 40
     assert 0 < older <= youngest / 5
+
+
+@pytest.mark.parametrize(
+    ("call_ms", "objects_count", "code"),
+    [(1, 5000, "leaves-garbage"), (9, 5000, "garbage"), (90, 5000, None), (9, 0, None)],
+)
+def test_the_garbage_of_a_call_is_counted_and_timed(
+    clock: FakeClock,
+    host: HostCollector,
+    call_ms: int,
+    objects_count: int,
+    code: str | None,
+) -> None:
+    """As Python's collector would find it: of a sweep of 2 ms behind each call."""
+
+    def seen(phase: str, _: dict[str, int]) -> None:
+        if phase == "stop":
+            clock.advance(2 * MS)
+
+    def fn() -> None:
+        clock.advance(call_ms * MS)
+        for _ in range(objects_count):
+            cycle: list[object] = []
+            cycle.append(cycle)
+
+    gc.callbacks.append(seen)
+    try:
+        timing = host.measure(TimedCall(fn=fn, budget_s=9.0), stop=StopAt())
+    finally:
+        gc.callbacks.remove(seen)
+
+    assert timing.samples == pytest.approx([call_ms / 1e3] * len(timing.samples))
+    assert timing.garbage is not None
+    assert timing.garbage.objects_count == pytest.approx(objects_count, rel=0.2)
+    swept_s = 2e-3 if objects_count else 0
+    assert timing.garbage.time_s == pytest.approx(swept_s, rel=0.2)
+    found = [note for note in timing.notes if "garbage" in note.code]
+    assert [note.code for note in found] == ([code] if code else [])
+    assert all(re.search(r"\b\d+(e\+03)? objects", note.text) for note in found)
 
 
 def test_garbage_is_left_where_the_test_wants_it(

@@ -601,6 +601,61 @@ def test_mps(tmp_path: Path, by: str) -> None:
     assert "MPS" in reason
 
 
+@pytest.mark.parametrize(
+    ("mode", "found"), [(0, Sharing.ALONE), (1, Sharing.ALONE), (2, Sharing.UNKNOWN)]
+)
+def test_virtual_gpu(alone: Neighbours, mode: int, found: Sharing) -> None:
+    """A guest sees its own processes: those of other guests share a vGPU, unseen."""
+    state, _, reason = sharing(f",*,virtual,{mode}\n,*,proc.101,5\n", alone)
+    assert state is found
+    assert ("vGPU" in (reason or "")) is (found is Sharing.UNKNOWN)
+
+
+# Answers 3, as NVIDIA's documents have it. No such machine was asked.
+_USE = ("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetSamples")
+_PROCESSES = (
+    *("nvmlDeviceGetComputeRunningProcesses", *_USE),
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+)
+REFUSALS = {
+    "vGPU": (
+        ",*,virtual,2\n",
+        (*_USE, "nvmlDeviceGetTotalEnergyConsumption", "nvmlGpmQueryDeviceSupport"),
+    ),
+    "WSL2": ("", (*_PROCESSES, "nvmlEventSetCreate")),
+    "SoC": (
+        "",
+        (
+            *(*_PROCESSES, "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetFieldValues"),
+            *("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetMigMode"),
+            *("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"),
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            *("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlEventSetCreate"),
+            "nvmlGpmQueryDeviceSupport",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("machine", list(REFUSALS))
+def test_a_machine_that_refuses_sensors(alone: Neighbours, machine: str) -> None:
+    """Its values are missing without a fault, and who shares it is unknown."""
+    more, refused = REFUSALS[machine]
+    errors = "".join(f",*,error.{name},3\n" for name in refused)
+    found, gate = during(BURST + more + errors, alone)
+
+    assert found.lost is None
+    assert found.sharing is Sharing.UNKNOWN
+    assert (found.energy_joules is None) is (machine != "WSL2")
+    assert (found.memory_used_bytes is None) is (machine == "SoC")
+    assert gate.void is None
+    assert {note.code for note in gate.notes} <= {
+        "company-unknown",
+        "throttling-uncounted",
+    }
+    assert "company-unknown" in {note.code for note in gate.notes}
+
+
 def test_split_gpu(alone: Neighbours) -> None:
     """A GPU in MIG mode hides who else is on it."""
     assert sharing(",*,mig,1\n", alone)[0] is Sharing.UNKNOWN

@@ -14,10 +14,10 @@ from pytest_gpuperf.collect.session import (
     Revision,
     ci_branch,
     ci_run,
+    ci_shard,
     collection_digest,
     new_session,
     read_git,
-    shard,
     this_host,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
@@ -252,6 +252,12 @@ SLURM = {"SLURM_ARRAY_TASK_ID": "14", "SLURM_ARRAY_TASK_COUNT": "4"}
     ("variables", "part"),
     [
         ({"CI_NODE_INDEX": "3", "CI_NODE_TOTAL": "8"}, "3/8"),
+        (
+            {"BUILDKITE_PARALLEL_JOB": "0", "BUILDKITE_PARALLEL_JOB_COUNT": "8"},
+            "1/8",
+        ),
+        ({"CIRCLE_NODE_INDEX": "7", "CIRCLE_NODE_TOTAL": "8"}, "8/8"),
+        ({"CIRCLE_NODE_INDEX": "8", "CIRCLE_NODE_TOTAL": "8"}, None),
         ({"JOB_COMPLETION_INDEX": "0", "GPUPERF_SHARDS": "8"}, "1/8"),
         ({"JOB_COMPLETION_INDEX": "0"}, None),
         ({"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "4"}, "1/4"),
@@ -281,7 +287,9 @@ def test_a_shard_says_of_how_many_it_is_one(
     variables: dict[str, str], part: str | None
 ) -> None:
     """From 1; what is not among so many, and one of one, is no shard."""
-    assert shard(variables) == part
+    found = ci_shard(variables)
+
+    assert (None if found is None else str(found)) == part
 
 
 def test_a_collection_has_one_digest_in_any_order() -> None:

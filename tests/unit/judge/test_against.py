@@ -241,6 +241,25 @@ def test_a_worsening_beyond_the_limit_has_regressed_after_four_blocks() -> None:
     assert verdict.baseline is None
 
 
+def test_a_shard_must_be_surer_than_a_whole_run() -> None:
+    """Each of eight shards decides at an eighth of the level, so with less noise."""
+
+    def noises(policy: AgainstPolicy) -> set[int]:
+        """Return with how much noise a worsening is decided at the first look."""
+        found = set()
+        for thousandths in range(1, 40):
+            blocks = blocks_of({"t0": steady(new=1.2, noise=thousandths / 1000)})
+            look = look_at(blocks, gates(), policy)
+            if not look.undecided and only(look).outcome is Outcome.REGRESSED:
+                found.add(thousandths)
+        return found
+
+    whole, eighth = noises(AgainstPolicy()), noises(AgainstPolicy(shard_count=8))
+
+    assert eighth
+    assert eighth < whole
+
+
 def test_an_improvement_is_the_mirror_image() -> None:
     """It is decided likewise, and is never a failure."""
     verdict = only(look_at(blocks_of({"t0": steady(new=0.8)}), gates()))

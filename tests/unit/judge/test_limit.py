@@ -98,6 +98,49 @@ def test_five_processes_do_not_decide_what_the_launch_may_be() -> None:
     )
 
 
+@given(
+    value_us=st.floats(1, 99), limit_us=st.floats(0.01, 200), held_us=st.floats(0, 150)
+)
+def test_what_is_above_a_limit_without_any_launch_fails(
+    value_us: float, limit_us: float, held_us: float
+) -> None:
+    """Only the part that may be launch is in doubt, however large it is."""
+    held = Note(code="holds-launch", text="a part may be the host's launch")
+    verdict = judged(
+        f"time <= {limit_us!r} us",
+        estimate(value_us * US, source="events"),
+        estimate(held_us * US, "time.host", source="host"),
+        notes=(held,),
+    )
+    low_us = value_us * math.exp(-Z * 0.015) - min(held_us, value_us)
+    if abs(low_us - limit_us) > 1e-9:
+        assert (verdict.outcome is Outcome.FAILED) is (low_us > limit_us)
+
+
+@pytest.mark.parametrize(
+    ("again_us", "outcome"), [(30, Outcome.FAILED), (20, Outcome.INCONCLUSIVE)]
+)
+def test_processes_far_beyond_a_limit_decide_it_without_their_launch(
+    again_us: float, outcome: Outcome
+) -> None:
+    """Five of them, as without a launch, and however much the sessions differ."""
+    held = Note(code="holds-launch", text="up to 10 us are the host's launch")
+    first = record(
+        estimate(15 * US, source="events"),
+        estimate(10 * US, "time.host", source="host"),
+        notes=(held,),
+    )
+    again = [record(estimate(again_us * US, source="events"), notes=(held,))] * 5
+    verdict = judge_limit(
+        parse_limit("time <= 12 us", names={"time", "time.host"}),
+        first,
+        spread=Spread(fraction=2.0),
+        retest=retest(again),
+    )
+
+    assert verdict.outcome is outcome
+
+
 def retest(records: Iterable[Record]) -> Retest:
     """What fresh processes gave."""
     return Retest(records=tuple(records))

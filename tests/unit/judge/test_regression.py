@@ -268,6 +268,42 @@ def test_a_confirmed_worsening_is_regressed() -> None:
     assert (verdict.baseline.first_commit, verdict.baseline.last_commit) == ("c0", "c4")
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_each_shard_has_its_share_of_the_alarms(count: int) -> None:
+    """After the floor of large runs: of eight shards, each has an eighth of the level."""
+    eighth = Policy(shard_count=8)
+
+    assert eighth.level(count) == pytest.approx(POLICY.level(count) / 8)
+    assert 8 * eighth.level(10_000) == pytest.approx(0.005)
+
+
+def test_a_shard_must_be_surer_than_a_whole_run() -> None:
+    """A change that is sure enough for a run may be noise of one of a hundred shards."""
+    policies = [Policy(), Policy(shard_count=8), Policy(shard_count=100)]
+    least = [
+        next(
+            step
+            for step in range(50, 1000)
+            if one(
+                case(1 + step / 1000, THEN),
+                confirmation(*[1 + step / 1000] * 5),
+                policy,
+            ).outcome
+            is Outcome.REGRESSED
+        )
+        for policy in policies
+    ]
+    changes = [one(case(1.2, THEN), confirmation(*SLOWER), p).change for p in policies]
+    seen = [c.detectable_effect for c in changes if c is not None]
+    known = [effect for effect in seen if effect is not None]
+
+    assert least == sorted(least)
+    assert least[0] < least[-1]
+    assert len(known) == 3
+    assert known == sorted(known)
+    assert known[0] < known[1] < known[2]
+
+
 def test_a_confirmed_improvement_is_improved() -> None:
     """The mirror image."""
     verdict = one(case(0.8, THEN), confirmation(*FASTER))

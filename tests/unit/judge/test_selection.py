@@ -227,6 +227,18 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "gpuperf explain time.p95 names what measures it",
         ),
         (
+            "time.with_gc",
+            Kind.MEASURE,
+            (
+                "the calls left no garbage, or are a side of a comparison, or the garbage"
+                " collector is off"
+            ),
+            (
+                "measure the function alone, and name time.with_gc in the marker's limits or"
+                " max_regression"
+            ),
+        ),
+        (
             "time",
             Kind.COMPARE,
             "a comparison gives the speedup alone",

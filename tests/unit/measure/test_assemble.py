@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.base import Timing
+from pytest_gpuperf.collect.base import Garbage, Timing
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.spread import process_spread
 from pytest_gpuperf.errors import RecordError
@@ -103,6 +103,43 @@ def estimate(record: Record, metric: str, kernel: str | None = None) -> Estimate
         e for e in record.estimates if e.metric == metric and e.kernel == kernel
     )
     return found
+
+
+@pytest.mark.parametrize(
+    ("garbage_s", "judged", "expected_s"),
+    [
+        (0.5, (), 2.5),
+        (0.5, ("time.with_gc",), 2.5),
+        (0.0, ("time.with_gc",), 2.0),
+        (0.0, ("time",), None),
+        (None, ("time.with_gc",), None),
+    ],
+)
+@pytest.mark.parametrize("source", ["host", "cupti"])
+def test_garbage_is_added_to_the_time_until_the_device_is_idle(
+    source: str,
+    garbage_s: float | None,
+    judged: tuple[str, ...],
+    expected_s: float | None,
+) -> None:
+    """Where there is some, or where a test is judged by it; never to a device's time."""
+    device = source != "host"
+    garbage = None
+    if garbage_s is not None:
+        garbage = Garbage(objects_count=3.0, time_s=garbage_s)
+    timing = Timing(
+        samples=(1.0,) * 9 if device else (2.0,) * 9,
+        source=source,
+        other_samples={"host": (2.0,) * 9} if device else {},
+        garbage=garbage,
+    )
+    found = [
+        e for e in timed(timing, judged=judged).estimates if e.metric == "time.with_gc"
+    ]
+
+    assert [e.value for e in found] == ([] if expected_s is None else [expected_s])
+    assert [(e.low, e.high) for e in found] == [(e.value, e.value) for e in found]
+    assert {e.source for e in found} <= {"host"}
 
 
 @pytest.mark.parametrize(

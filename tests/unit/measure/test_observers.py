@@ -7,6 +7,7 @@ import sys
 import types
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from fakes.cupti import FakeCupti
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runner import FakeRunner
 from fakes.runtime import FakeRuntime
+from fakes.shared_cupti import FakeTorch, SharedCupti
 from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.timing.host import HostCollector
@@ -51,11 +53,13 @@ class Place:
         gpu: bool = True,
         clock: FakeClock | None = None,
         query: DeviceQuery | None = None,
+        expected: Path | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.runtime = FakeRuntime(self.clock, in_use=gpu, uuid=UUID)
         identity = ProcessIdentity(
-            session=Session(id="s", started_unix_s=0.0, host="h")
+            session=Session(id="s", started_unix_s=0.0, host="h"),
+            expected=None if expected is None else str(expected),
         )
         config = Config(root="/", collectors=collectors)
         gpus = query_devices(FakeNvml(FakeGpu(uuid=UUID))) if gpu else NO_GPU
@@ -469,3 +473,55 @@ def test_what_another_process_lost_is_known_here() -> None:
     assert second.site.told_lost() == first.site.told_lost() != ()
     sentences = second.site.choice({"events", "host"}).sentences
     assert any(each.startswith("nvml: ") and UUID in each for each in sentences)
+
+
+@pytest.fixture
+def cupti(monkeypatch: pytest.MonkeyPatch) -> SharedCupti:
+    """A CUPTI that admits several subscribers, and that no tool holds."""
+    real = pytest.importorskip("cupti.cupti")
+    if not hasattr(
+        getattr(real, "SubscriberParams", None), "allow_multiple_subscribers"
+    ):
+        pytest.skip("fills the parameters of cupti-python 13.2")
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID")
+    double = SharedCupti(real)
+    monkeypatch.setitem(sys.modules, "cupti.cupti", double)
+    return double
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_torchs_profiler_has_records_after_a_measured_test(
+    cupti: SharedCupti,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *,
+    several: bool,
+) -> None:
+    """
+    Its first start is one-shot: started before the plugin subscribes if both are some of
+    several, and left alone otherwise. The header says which.
+    """
+    torch = FakeTorch(cupti, tmp_path / "torch", several=several)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    place = Place(expected=tmp_path)
+    activity = place.observers.activity
+    assert activity is not None
+    assert activity.is_open
+    assert torch.starts_count == several
+    with activity.window() as window, torch.profile(activities=["cuda"]):
+        cupti.launch("inside")
+        cupti.synchronize()
+    place.observers.rest()
+    assert place.observers.activity is activity
+    place.observers.rest()
+    with torch.profile(activities=["cuda"]):
+        cupti.launch("later")
+        cupti.synchronize()
+
+    assert window.void is None
+    assert len(window.trace().launches) == 1
+    # A profile that excludes the plugin, and began inside its window, has failed for good.
+    assert torch.seen == ([[], ["inside"], ["later"]] if several else [[], []])
+    (remark,) = place.site.remarks()
+    expected = "was started once, for 0 s" if several else "uses CUPTI alone"
+    assert expected in remark.text

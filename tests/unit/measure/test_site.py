@@ -27,6 +27,7 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import Expected
+from pytest_gpuperf.model.shard import Shard
 
 NO_GPU = DeviceQuery(devices=(), reason="NVML does not start")
 
@@ -132,7 +133,7 @@ def test_a_record_names_a_host_that_is_not_its_controllers(
 def test_a_session_says_of_what_it_is_a_part(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of which tests, of which run and branch; pytest-split goes before a scheduler."""
+    """Of which tests, of which run and branch; an option goes before a scheduler."""
     for name, value in {
         "GITHUB_RUN_ID": "77",
         "GITHUB_RUN_ATTEMPT": "2",
@@ -143,18 +144,16 @@ def test_a_session_says_of_what_it_is_a_part(
     }.items():
         monkeypatch.setenv(name, value)
     found = []
-    for part in (None, "3/8"):
-        config = Config(root=str(tmp_path))
+    one = Shard(number=1, count=1)
+    for part, run_id in ((None, None), (Shard(number=3, count=8), "mine"), (one, None)):
+        config = Config(root=str(tmp_path), shard=part, run_id=run_id)
         main = Site.in_main(config, spool=None, expected=str(tmp_path))
-        main.expect(
-            Expected(test_ids=("a",), collected="c0ffee", collected_count=9, shard=part)
-        )
+        main.expect(Expected(test_ids=("a",), collected="c0ffee", collected_count=9))
         found.append(main.session)
 
-    assert [session.shard for session in found] == ["2/4", "3/8"]
-    assert {(s.run, s.collected, s.collected_count) for s in found} == {
-        ("77.2", "c0ffee", 9)
-    }
+    assert [session.shard for session in found] == ["2/4", "3/8", None]
+    assert [session.run for session in found] == ["77.2", "mine", "77.2"]
+    assert {(s.collected, s.collected_count) for s in found} == {("c0ffee", 9)}
     assert {session.branch for session in found} == {"main"}
 
 

@@ -95,6 +95,7 @@ def test_the_command_for_a_damaged_line_can_be_typed(tmp_path: Path) -> None:
 
     memory = Memory(config)
     memory.check()
+    assert memory.sessions(record()) == ()
     *_, told = memory.remarks()
 
     assert told.endswith('gpuperf baseline accept "my store" --edited')
@@ -123,6 +124,7 @@ def test_a_found_store_goes_on_without_a_file_that_it_cannot_read(
     found.check()
     (remark,) = found.remarks()
 
+    assert found.modules() == {"test_a.py"}
     assert [stored.session.id for stored in found.sessions(record())] == ["s1"]
     assert remark.startswith("left out of the baseline: ")
     assert str(tmp_path) not in remark
@@ -210,7 +212,11 @@ def test_absent_tests_are_found_by_keys_and_by_ids(tmp_path: Path) -> None:
     for test_id in run.values():
         memory.learn(test_id, f"pkg/{test_id}")
 
-    assert memory.keys([*run.values()]) == (
+    modules = memory.modules()
+
+    assert modules == {"pkg/test_a.py"}
+    assert memory.keys([*run.values()], modules=["test_a.py"]) == ()
+    assert memory.keys([*run.values()], modules=modules) == (
         "pkg/test_a.py::lost",
         "pkg/test_a.py::gone",
     )

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_gpuperf.collect.cupti.calls import ActivityCalls, process_calls
 from pytest_gpuperf.collect.cupti.subscription import (
     CLOSED,
     INSTALL,
@@ -124,6 +125,7 @@ class ActivityCollector:
         self._device_pids = device_pids
         self._whole_graphs = whole_graphs
         self._undo: contextlib.ExitStack | None = None
+        self._calls: ActivityCalls | None = None
         self._sinks: tuple[Sink, ...] = ()
         self._label = 0
         self._pid = os.getpid()
@@ -157,7 +159,7 @@ class ActivityCollector:
         except ImportError as error:
             message = f"cupti-python does not load: {error}"
             raise CollectorUnavailableError(message, remedy=INSTALL) from error
-        self._undo, self.unrecorded = take(
+        self._undo, self.unrecorded, self._calls = take(
             cupti,
             self._completed,
             environment=self._environment,
@@ -172,7 +174,7 @@ class ActivityCollector:
             return  # The subscription belongs to the parent of a forked process.
         with contextlib.suppress(*self.failures):
             self._synchronize()
-            self.library.activity_flush_all(_FORCED)
+            self.calls.flush(_FORCED)
         undo.close()
 
     @contextlib.contextmanager
@@ -198,6 +200,13 @@ class ActivityCollector:
         return self._cupti
 
     @property
+    def calls(self) -> ActivityCalls:
+        """The functions of the last subscription, or of the process before the first."""
+        if self._calls is None:
+            self._calls = process_calls(self.library)
+        return self._calls
+
+    @property
     def failures(self) -> tuple[type[Exception], ...]:
         """The errors of the module, including missing functions and a driver that is too old."""
         return failures_of(self.library)
@@ -219,9 +228,9 @@ class ActivityCollector:
 
     def flush(self) -> None:
         """Make CUPTI deliver all complete records. The device must be idle."""
-        self.library.activity_flush_all(_COMPLETE)
-        count = ctypes.c_size_t()
-        self.library.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
+        calls, count = self.calls, ctypes.c_size_t()
+        calls.flush(_COMPLETE)
+        calls.read_dropped(0, 0, ctypes.addressof(count))
         self.dropped_count += count.value
 
     def users_among(self, pids: Collection[int]) -> tuple[int, ...]:
@@ -292,12 +301,12 @@ class Window:
     def body_begins(self) -> None:
         """Discard earlier waits of the host, which do not belong to the body."""
         if self.void is None:
-            self._begun_ns = self._collector.library.get_timestamp()
+            self._begun_ns = self._collector.calls.now_ns()
 
     def body_returned(self) -> None:
         """Ignore later waits of the host."""
         if self.void is None:
-            self._returned_ns = self._collector.library.get_timestamp()
+            self._returned_ns = self._collector.calls.now_ns()
 
     def begin(self, synchronize: Callable[[], None]) -> None:
         """Flush earlier records, and label the work submitted by the current thread."""
@@ -309,7 +318,7 @@ class Window:
         self._children_before = _children()
         self._ended_before = _ended_children_s()
         self._first = collector.next_label()
-        cupti = collector.library
+        calls = collector.calls
         try:
             collector.flush()
             # The record of this wait makes CUPTI request a new buffer now, so that the
@@ -317,8 +326,8 @@ class Window:
             synchronize()
             self._dropped_before = collector.dropped_count
             self._sink = collector.listen()
-            cupti.activity_push_external_correlation_id(_WINDOWS, self._first)
-            self._begun_ns = cupti.get_timestamp()
+            calls.push(_WINDOWS, self._first)
+            self._begun_ns = calls.now_ns()
         except collector.failures as error:
             self._give_up(failed(error))
 
@@ -327,12 +336,12 @@ class Window:
         if self.void is not None:
             return
         collector = self._collector
-        cupti = collector.library
+        calls = collector.calls
         try:
-            returned_ns = self._returned_ns or cupti.get_timestamp()
-            cupti.activity_pop_external_correlation_id(_WINDOWS)
+            returned_ns = self._returned_ns or calls.now_ns()
+            calls.pop(_WINDOWS)
             synchronize()
-            ended_ns = cupti.get_timestamp()
+            ended_ns = calls.now_ns()
             collector.flush()
         except collector.failures as error:
             self._give_up(failed(error))
@@ -454,7 +463,7 @@ class ActivityTimer:
         if not collector.is_open:
             self._failure = CLOSED
             return
-        cupti = collector.library
+        calls = collector.calls
         try:
             if self._sink is None:
                 collector.flush()
@@ -462,11 +471,11 @@ class ActivityTimer:
                 self._sink = collector.listen()
                 self._first = self._label + 1
                 self._ended_before_s = _ended_children_s()
-                cupti.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
+                calls.push(_SAMPLES, _BETWEEN)
             self._abandon()
             self._label += 1
-            cupti.activity_push_external_correlation_id(_SAMPLES, self._label)
-            self._begins_ns.append(cupti.get_timestamp())
+            calls.push(_SAMPLES, self._label)
+            self._begins_ns.append(calls.now_ns())
         except collector.failures as error:
             self._give_up(failed(error))
 
@@ -475,9 +484,9 @@ class ActivityTimer:
         if self._failure is not None:
             self._spans_s.append(None)
             return
-        cupti = self._collector.library
+        calls = self._collector.calls
         try:
-            cupti.activity_pop_external_correlation_id(_SAMPLES)
+            calls.pop(_SAMPLES)
             self._ended.append(True)
         except self._collector.failures as error:
             self._give_up(failed(error))
@@ -517,7 +526,7 @@ class ActivityTimer:
                 void = lost(dropped_count)
             self._collector.leave(self._sink)
             with contextlib.suppress(*self._collector.failures):
-                self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
+                self._collector.calls.pop(_SAMPLES)
         self._sink = self._failure = self._sequence = None
         self._places = {}
         self._has_records = self._has_work = False
@@ -525,7 +534,7 @@ class ActivityTimer:
 
     def _abandon(self) -> None:
         if len(self._begins_ns) > len(self._ended):
-            self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
+            self._collector.calls.pop(_SAMPLES)
             self._ended.append(False)
 
     def _drain(self) -> None:

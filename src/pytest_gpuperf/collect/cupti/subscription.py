@@ -9,14 +9,22 @@ memory was never written. The size is set here, and the name is read only after 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.metadata
 import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from pytest_gpuperf.collect.cupti.calls import (
+    ActivityCalls,
+    has_subscriber_calls,
+    process_calls,
+    subscriber_calls,
+)
+from pytest_gpuperf.collect.cupti.kineto import KinetoUse, kineto_use
 from pytest_gpuperf.collect.cupti.statuses import (
     HELD,
     INVALID_PARAMETER,
@@ -59,6 +67,8 @@ _NO_CALLS = frozenset({"INVALID", "SIZE", "FORCE_INT"})
 _BUFFER_BYTES = 1 << 20
 # CUpti_SubscriberParams_STRUCT_SIZE: until 13.1, and with allowMultipleSubscribers.
 _PARAMS_BYTES, _PARAMS_MULTIPLE_BYTES = 32, 40
+# The offset of allowMultipleSubscribers, which is read-only in cupti-python 13.4.
+_ALLOW_MULTIPLE = 32
 # 12.8 works with CUPTI 12.8 and 12.9, and 13.0.1 is the first that works with any CUPTI
 # 13. 13.0.0 pins the libcupti of one release.
 _OLDEST, _REFUSED = (12, 8), (13, 0, 0)
@@ -183,13 +193,30 @@ def failures_of(cupti: Any) -> tuple[type[Exception], ...]:  # noqa: ANN401 - an
     return (cupti.cuptiError, RuntimeError, ValueError)
 
 
+class Taken(NamedTuple):
+    """
+    A subscription with all kinds of records enabled.
+
+    Attributes:
+        undo: The stack that undoes all steps.
+
+        unrecorded: The reasons for kinds that are not recorded, by name.
+
+        calls: The functions to record with.
+    """
+
+    undo: contextlib.ExitStack
+    unrecorded: dict[str, str]
+    calls: ActivityCalls
+
+
 def take(
     cupti: Any,  # noqa: ANN401 - an optional library has no types
     completed: Callable[[Sequence[Any]], None],
     *,
     environment: Mapping[str, str],
     whole_graphs: bool,
-) -> tuple[contextlib.ExitStack, dict[str, str]]:
+) -> Taken:
     """
     Subscribe, and enable every kind of record that is available.
 
@@ -202,21 +229,19 @@ def take(
 
         whole_graphs: True to record a graph launch as one piece of work.
 
-    Returns:
-        The stack that undoes all steps, and the reasons for kinds that are not recorded, by
-        name.
-
     Raises:
         CollectorUnavailableError: CUPTI refuses. Nothing stays enabled.
     """
     failures = failures_of(cupti)
     with contextlib.ExitStack() as undo:
         try:
-            handle = subscribe(cupti)
+            handle, shared = subscribe(cupti)
             _later(undo, failures, cupti.unsubscribe, handle)
-            cupti.activity_register_callbacks(_requested, completed)
+            calls = subscriber_calls(cupti, handle) if shared else process_calls(cupti)
+            calls.register(_requested, completed)
+            enable = _Enabling(calls, undo, failures).enable
             for name in (*_REQUIRED, *(("GRAPH_TRACE",) if whole_graphs else ())):
-                _enable(cupti, undo, name)
+                enable(name)
             unrecorded: dict[str, str] = {}
             optional = list(_OPTIONAL)
             if Path(environment.get(_NVTX, "")).name.startswith("libcupti"):
@@ -225,25 +250,43 @@ def take(
                 unrecorded["MARKER"] = f"{_NVTX} does not name libcupti"
             for name in optional:
                 try:
-                    _enable(cupti, undo, name)
+                    enable(name)
                 except failures as error:
                     unrecorded[name] = _absence_of(error).reason
-            _enable_calls(cupti, undo)
+            _enable_calls(cupti, calls, enable)
         except failures as error:
             absence = _absence_of(error)
             raise CollectorUnavailableError(
                 absence.reason, remedy=absence.remedy
             ) from error
-        return undo.pop_all(), unrecorded
+        return Taken(undo.pop_all(), unrecorded, calls)
 
 
-def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no types
+def subscribe(cupti: Any) -> tuple[int, bool]:  # noqa: ANN401 - an optional library has no types
     """
-    Subscribe to CUPTI, and return the handle of the subscription.
+    Subscribe to CUPTI as one of several, if possible, and else alone.
+
+    Several are possible from CUPTI 13.3 and driver 610 on. A process with a torch.profiler
+    that uses CUPTI alone uses the functions of the process, because CUPTI refuses the other
+    ones from then on.
+
+    Returns:
+        The handle of the subscription, and whether it is one of several.
 
     Raises:
         CollectorUnavailableError: Another tool holds CUPTI. The message names the tool.
     """
+    if has_subscriber_calls(cupti) and kineto_use() is not KinetoUse.ALONE:
+        try:
+            return _subscribe(cupti, shared=True), True
+        except cupti.cuptiError as error:
+            if error.status != HELD:
+                raise
+            # A user that is alone, or an older driver.
+    return _subscribe(cupti, shared=False), False
+
+
+def _subscribe(cupti: Any, *, shared: bool) -> int:  # noqa: ANN401 - an optional library has no types
     named = hasattr(cupti, "subscribe_v2")
     params = cupti.SubscriberParams() if named else None
     try:
@@ -253,11 +296,12 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
         params.subscriber_name = "gpuperf"
         params.struct_size = _PARAMS_BYTES
         if hasattr(params, "allow_multiple_subscribers"):
-            # The field is 0 initially, and read-only in cupti-python 13.4.
             params.struct_size = _PARAMS_MULTIPLE_BYTES
+            allowed = ctypes.c_uint8.from_address(params.ptr + _ALLOW_MULTIPLE)
+            allowed.value = shared
         return int(cupti.subscribe_v2(None, None, params.ptr))
     except cupti.cuptiError as error:
-        if error.status != HELD:
+        if error.status != HELD or shared:
             raise
         absence = _absence_of(error, _holder(params))
         raise CollectorUnavailableError(
@@ -278,12 +322,23 @@ def _ignored(*_: object) -> None:
     """Do nothing in a callback that is enabled for no call."""
 
 
-def _enable(cupti: Any, undo: contextlib.ExitStack, name: str) -> None:  # noqa: ANN401 - an optional library
-    cupti.activity_enable(KINDS[name])
-    _later(undo, failures_of(cupti), cupti.activity_disable, KINDS[name])
+class _Enabling(NamedTuple):
+    """Enables kinds of records, and registers the steps that disable them."""
+
+    calls: ActivityCalls
+    undo: contextlib.ExitStack
+    failures: tuple[type[Exception], ...]
+
+    def enable(self, name: str) -> None:
+        self.calls.enable(KINDS[name])
+        _later(self.undo, self.failures, self.calls.disable, KINDS[name])
 
 
-def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN401 - an optional library
+def _enable_calls(
+    cupti: Any,  # noqa: ANN401 - an optional library
+    calls: ActivityCalls,
+    enable: Callable[[str], None],
+) -> None:
     """
     Enable only the records of driver and runtime calls that submit work.
 
@@ -295,18 +350,18 @@ def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN4
     for kind, switch, numbers, launches in (
         (
             "DRIVER",
-            cupti.activity_enable_driver_api,
+            calls.enable_driver_call,
             cupti.driver_api_trace_cbid,
             DRIVER_LAUNCHES,
         ),
         (
             "RUNTIME",
-            cupti.activity_enable_runtime_api,
+            calls.enable_runtime_call,
             cupti.runtime_api_trace_cbid,
             RUNTIME_LAUNCHES,
         ),
     ):
-        _enable(cupti, undo, kind)
+        enable(kind)
         for name, number in numbers.__members__.items():
             if int(number) in launches or _SUBMITTING.match(name) or name in _NO_CALLS:
                 continue

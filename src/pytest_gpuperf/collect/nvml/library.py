@@ -203,6 +203,8 @@ class Board:
 
         split: True if the GPU is split into MIG instances.
 
+        sliced: True if the GPU is a vGPU, shared with other virtual machines.
+
         lost: The reason why the GPU is gone, or None if it is present.
     """
 
@@ -220,6 +222,8 @@ class Board:
             self.handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
         self.index: int = nvml.nvmlDeviceGetIndex(self.handle)
         self.split = bool((self.call("MIG mode", "nvmlDeviceGetMigMode") or (0, 0))[0])
+        mode = self.call("virtualization", "nvmlDeviceGetVirtualizationMode")
+        self.sliced = mode == _VGPU
 
     @property
     def silent(self) -> Mapping[str, Gap]:
@@ -383,8 +387,11 @@ class Neighbours:
 
     def _hidden(self, board: Board, *, are_listed: bool) -> str | None:
         """Return why processes cannot be distinguished, or None."""
-        if board.split or board.instance is not None:
-            return "the GPU is split (MIG), and instances do not see each other"
+        if board.sliced or board.split or board.instance is not None:
+            parts = ("a vGPU", "virtual machines")
+            if not board.sliced:
+                parts = ("split (MIG)", "instances")
+            return f"the GPU is {parts[0]}, and {parts[1]} do not see each other"
         if not are_listed:
             gap = board.lost or board.silent.get("processes")
             return f"the driver lists no processes: {gap.reason if gap else ''}"
@@ -431,6 +438,7 @@ def _code(error: Exception) -> int:
 
 
 _NOT_SUPPORTED = 3  # nvml.h
+_VGPU = 2  # nvml.h, NVML_GPU_VIRTUALIZATION_MODE_VGPU
 # nvml.h, NVML_GPM_METRIC_*.
 _FRACTIONS = {
     1: "graphics_active_fraction",  # GRAPHICS_UTIL

@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import chain
 from math import inf
 
-from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
 from pytest_gpuperf.collect.timing.results import differ, promised, swallowed
@@ -96,7 +96,7 @@ class Doubts:
         *,
         first_call_s: float,
         wall_s: float,
-        garbage_s: float,
+        garbage: Garbage | None,
         calls_count: int,
         probe_of: Callable[[TimedCall], Probe],
     ) -> Iterator[Note]:
@@ -112,7 +112,7 @@ class Doubts:
 
             wall_s: The median of the samples by the host's clock [s].
 
-            garbage_s: Time of collecting the garbage of a call [s].
+            garbage: The garbage of a call, or None if it is not collected.
 
             calls_count: Calls behind each sample, >= 1.
 
@@ -124,8 +124,8 @@ class Doubts:
         with suppress(Exception):
             yield from self._signs(output, first_call_s, wall_s)
         yield from _uneven(samples, usual_s)
-        if garbage_s > usual_s:
-            yield _garbage_note(garbage_s, usual_s)
+        if garbage is not None and garbage.time_s > usual_s:
+            yield self._garbage_note(garbage, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
@@ -220,6 +220,16 @@ class Doubts:
     def _other_threads_ns(self) -> int:
         return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
 
+    def _garbage_note(self, garbage: Garbage, usual_s: float) -> Note:
+        # A sweep between two functions finds the garbage of both.
+        count = "" if self._paired else f" ({garbage.objects_count:.3g} objects)"
+        text = (
+            f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the"
+            f" garbage of a call{count}, which is no part of its time"
+        )
+        full_s = usual_s + garbage.time_s
+        return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
@@ -247,15 +257,6 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
         f" leaves it out: the mean is {mean_s:.3g} s"
     )
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
-
-
-def _garbage_note(garbage_s: float, usual_s: float) -> Note:
-    text = (
-        f"it takes {_times(garbage_s / usual_s)} times as long to collect the garbage of a"
-        " call, which is no part of its time"
-    )
-    full_s = usual_s + garbage_s
-    return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 
 def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:

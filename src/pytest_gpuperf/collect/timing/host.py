@@ -511,14 +511,17 @@ def _sample_by_turns(
         sampler.accept(reading)
 
 
-def _sweep(now_ns: Callable[[], int], young_due: int, older_due: int, _: int) -> int:
+def _sweep(
+    now_ns: Callable[[], int], young_due: int, older_due: int, _: int
+) -> tuple[int, int]:
     young_count, older_count, _ = gc.get_count()
     if young_count <= young_due:
-        return 0
+        return 0, 0
     begun_ns = now_ns()
     found_count = gc.collect(1 if older_count > older_due else 0)
+    took_ns = now_ns() - begun_ns
     # Looking at objects that are no garbage is not a cost of the calls.
-    return now_ns() - begun_ns if found_count > _LEAST_GARBAGE else 0
+    return (took_ns, found_count) if found_count > _LEAST_GARBAGE else (0, 0)
 
 
 def _cpu_clock_is_fine(clock: Clock) -> bool:

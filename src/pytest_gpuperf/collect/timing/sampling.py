@@ -14,6 +14,7 @@ from itertools import repeat
 from math import ceil, inf
 
 from pytest_gpuperf.collect.base import (
+    Garbage,
     TimedCall,
     Timing,
     calls,
@@ -91,7 +92,8 @@ _MOST_COMPARED_S = 1.0
 # Of a shorter time by events, the host's launch may be a large part (8 to 27 us on an
 # H200). A smaller share than this is within what sessions differ by.
 _HOLDS_LAUNCH_S, _HOLDS_LAUNCH_SHARE = 1e-4, 0.1
-_US_PER_S = 1e6
+# A smaller part is within what sessions differ by. A larger one than the call is a doubt.
+_GARBAGE_SHARE = 0.05
 # After a pause this long, a GeForce has lowered its clock, and raises it during the
 # sample. The clock of an H200 stayed for 2 s.
 _PAUSE_NS = 20_000_000
@@ -118,8 +120,8 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         originals: Copies of the arguments.
 
-        sweep: Collects garbage if it is due, and returns the time that it took [ns].
-            Never called in a sample.
+        sweep: Collects garbage if it is due, and returns the time that it took [ns] and
+            the number of collected objects. Never called in a sample.
 
         young_due: Number of young objects above which `sweep` may be due, or infinity
             if it never is.
@@ -132,7 +134,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     timers: Timers
     core_loop: CoreLoop
     originals: Originals
-    sweep: Callable[[], int]
+    sweep: Callable[[], tuple[int, int]]
     young_due: float
 
     @property
@@ -202,6 +204,7 @@ class CallSampler:
         self.first_call_s = 0.0
         self.is_cold = self.on_device = False
         self._request = request
+        self._paired = paired
         self._instruments = instruments
         # A fixed number of calls leaves none for a call on the original content.
         fixed = request.iterations is not None
@@ -213,8 +216,8 @@ class CallSampler:
         self._synchronize: Callable[[], None] | None = None
         # The next sample whose result is checked, and the last one.
         self._check_at, self._checked_count = 1, 0
-        # Time of collecting garbage, and the calls that left it.
-        self._swept_ns = self._called_count = 0
+        # Time of collecting garbage, its objects, and the calls that left it.
+        self._swept_ns = self._swept_count = self._called_count = 0
         # The wait of the warm-up.
         self._watched: Callable[[], None] | None = None
         self._settle: Callable[[object], None] | None = settle
@@ -355,7 +358,7 @@ class CallSampler:
         self._waits_count = instruments.clock.waits_count()
         self._blocks_count = instruments.clock.blocks_count()
         # The first collection finds what was left before the measurement.
-        self._swept_ns = self._called_count = 0
+        self._swept_ns = self._swept_count = self._called_count = 0
         if self._doubts is not None:
             self._doubts.begin()
 
@@ -517,6 +520,7 @@ class CallSampler:
             if self.on_device and not chosen.unused
             else None,
             unused=chosen.unused,
+            garbage=None if self._paired else self._garbage(),
             notes=(
                 *chosen.notes,
                 *notes,
@@ -602,7 +606,7 @@ class CallSampler:
                 samples,
                 first_call_s=self.first_call_s,
                 wall_s=statistics.median([r.wall_s for r in self.readings]),
-                garbage_s=self._swept_ns / NS_PER_S / max(1, self._called_count),
+                garbage=self._garbage(),
                 calls_count=calls_count,
                 probe_of=lambda request: self._probe(
                     request, chosen, usual_s=0.0, calls_count=calls_count
@@ -750,7 +754,9 @@ class CallSampler:
         instruments = self._instruments
         # Before a setup makes objects that live longer than the call.
         if gc.get_count()[0] > instruments.young_due:
-            self._swept_ns += instruments.sweep()
+            took_ns, found_count = instruments.sweep()
+            self._swept_ns += took_ns
+            self._swept_count += found_count
         self._called_count += self._batch_count
         call = self._next_call()
         if self._flush is not None:
@@ -795,6 +801,16 @@ class CallSampler:
             self._ended_ns = now_ns()
         return _Batch(elapsed_ns, returned_ns, cpu_ns, loaded)
 
+    def _garbage(self) -> Garbage | None:
+        """Return the garbage of a call, or None if the test has switched the collector off."""
+        if self._instruments.young_due == inf:
+            return None
+        count = max(1, self._called_count)
+        return Garbage(
+            objects_count=self._swept_count / count,
+            time_s=self._swept_ns / NS_PER_S / count,
+        )
+
     def _gave_up(self) -> bool:
         before, now = self._waits_before, self._instruments.clock.waits_count()
         return before is not None and now is not None and now > before
@@ -814,6 +830,8 @@ class CallSampler:
         least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
         if middle_s * self._batch_count * NS_PER_S < least_ns:
             yield _SHORT_CALL
+        if self._swept_ns and not self._paired:
+            yield from self._garbage_notes()
         if source == Source.EVENTS and middle_s < _HOLDS_LAUNCH_S:
             yield from self._launch_notes(middle_s)
         if self._doubts is None and (request.make or request.reference):
@@ -840,6 +858,18 @@ class CallSampler:
         )
         yield Note(code="few-samples", text=text, doubt=fraction > _WIDE)
 
+    def _garbage_notes(self) -> Iterator[Note]:
+        """Yield a note if collecting the garbage of a call takes a part of its time."""
+        garbage = self._garbage()
+        wall_s = statistics.median([r.wall_s for r in self.readings])
+        if garbage is None or not _GARBAGE_SHARE < garbage.time_s / wall_s <= 1:
+            return
+        text = (
+            f"a call leaves {garbage.objects_count:.3g} objects of garbage, and collecting"
+            f" them takes {garbage.time_s / wall_s:.0%} of its time (time.with_gc)"
+        )
+        yield Note(code="garbage", text=text)
+
     def _launch_notes(self, middle_s: float) -> Iterator[Note]:
         """Yield a note on the launch in a short time by events."""
         returned_s = [r.returned_s for r in self.readings if r.returned_s is not None]
@@ -848,8 +878,8 @@ class CallSampler:
         is_busy = self._batch_count > 1 and held_s < middle_s
         if held_s > _HOLDS_LAUNCH_SHARE * middle_s and not is_busy:
             text = (
-                f"up to {held_s * _US_PER_S:.3g} us of {middle_s * _US_PER_S:.3g} us may be"
-                " the host's launch, which events begin before; cupti leaves it out"
+                f"up to {held_s / middle_s:.0%} of the time may be the host's launch, which"
+                " events begin before; cupti leaves it out"
             )
             yield Note(code=HOLDS_LAUNCH, text=text)
 

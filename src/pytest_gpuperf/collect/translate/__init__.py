@@ -99,6 +99,8 @@ _SMI = (
     "temperature.gpu --format=csv -l 1"
 )
 _SMI_HEAD = rb"(?:[^\n,]*,)* *(?:utilization|memory|power|temperature|clocks)\.[a-z]"
+# Dates and times may stand before the columns, and PCIe addresses between them.
+_DMON_HEAD = rb"#(?: *Date +Time)? *gpu +(?:pwr|gtemp|sm|mem|fb|rxpci|sbecc|mclk)\b"
 # The first kind with a matching sign counts. Files seen: of Nsight Systems 2023.4 to
 # 2025.5, ncu 2025, PyTorch's profiler 2.0, proton, pytest-benchmark, Google Benchmark,
 # KernelBench. The signs of the others follow the tools' documentation.
@@ -243,9 +245,17 @@ _KINDS = (
         )
         for sign, name in (
             (_begins(_SMI_HEAD), "a table of nvidia-smi"),
-            (_line(rb"# ?Entity[ \t]"), "a table of dcgmi dmon"),
+            (_line(_DMON_HEAD), "a table of nvidia-smi dmon"),
+            (_line(rb"[^\n#]{0,40}# ?Entity[ \t]"), "a table of dcgmi dmon"),
             (_line(rb"(?:# (?:HELP|TYPE) )?DCGM_FI_"), "a page of dcgm-exporter"),
         )
+    ),
+    _Kind(
+        _begins(rb"(?:[^\n,]*, *)*(?:pid|process_name|used_gpu_memory)\b"),
+        "a table of processes",
+        "it has no readings of GPUs",
+        f"record readings with {_SMI}, which gpuperf utilization reads",
+        makes_runs=False,
     ),
     _Kind(
         _keys((1, b"deviceProperties")),

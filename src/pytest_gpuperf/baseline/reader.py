@@ -1,0 +1,432 @@
+"""Reads sessions from the tables of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pytest_gpuperf.baseline.engine import chunks, metric_numbers
+from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
+from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, by_key
+from pytest_gpuperf.baseline.tables import (
+    UNREADABLE,
+    MetricRow,
+    detail_of,
+    original,
+    plain,
+    record_of,
+    session_of,
+    setting_of,
+    value_of,
+)
+from pytest_gpuperf.errors import BaselineCorruptError
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.engine import Engine
+
+# With fewer tests, each is looked up; otherwise whole sessions are read.
+_FEW_TESTS = 1_000
+# With fewer names, the database looks through its tests for them. It takes 999 arguments.
+_FEW_NAMES = 900
+
+StoredSeries = dict[RecordKey, tuple[StoredRecord, ...]]
+
+
+class _Head(Frozen, frozen=True, kw_only=True):
+    """A session of the store."""
+
+    arrival: int
+    session: Session
+    soft: Mapping[str, str]
+
+
+# Session, test, setting and revision: together they name a record.
+_Place = tuple[int, int, int, int]
+# The columns of a value.
+_Row = tuple[Any, ...]
+
+
+class SessionReader:
+    """
+    Reads the sessions of a slug.
+
+    Args:
+        engine: The open database.
+
+        place: The name of the store, for messages.
+    """
+
+    def __init__(self, engine: Engine, place: str) -> None:
+        self._engine = engine
+        self._place = place
+
+    def load(
+        self,
+        slug: str,
+        test_ids: Collection[str] | None,
+        *,
+        metrics: Collection[str] | None = None,
+        newest: bool = True,
+    ) -> StoredSeries:
+        """
+        Return sessions by measurement.
+
+        Args:
+            slug: The kind of machine.
+
+            test_ids: The tests, or None for all.
+
+            metrics: The metrics, or None for all.
+
+            newest: Whether only the sessions are read that may count.
+        """
+        keys = self._keys(slug, test_ids)
+        if not keys:
+            return {}
+        numbers = self._metrics(metrics)
+        events = self._events(slug, keys)
+        sessions = self._values(slug, keys, numbers, events if newest else None)
+        found = self._records(keys, numbers, sessions, events)
+        if newest:
+            at = {key: test for test, key in keys.items()}
+            counting = (_counting(r, at[r.key], events) for r in found)
+            return by_key(record for record in counting if record.values)
+        whole: dict[RecordKey, list[StoredRecord]] = {}
+        for record in sorted(found, key=lambda record: record.arrival):
+            whole.setdefault(record.key, []).append(record)
+        return {key: tuple(whole[key]) for key in sorted(whole)}
+
+    def removed(self, slug: str) -> StoredSeries:
+        """Return the sessions of a slug that were set aside."""
+        keys = self._keys(slug, None)
+        events = self._events(slug, keys)
+        wanted = events.removed()
+        tests = {test for test, _ in wanted}
+        keys = {test: key for test, key in keys.items() if test in tests}
+        if not keys:
+            return {}
+        numbers = self._metrics(None)
+        sessions = self._values(slug, keys, numbers, None)
+        found = self._records(keys, numbers, sessions, EventLog(()))
+        at = {key: test for test, key in keys.items()}
+        return by_key(r for r in found if (at[r.key], r.session.id) in wanted)
+
+    def _keys(
+        self, slug: str, test_ids: Collection[str] | None
+    ) -> dict[int, RecordKey]:
+        """Return the measurements by the id of their row."""
+        statement = "SELECT id, node, name FROM test WHERE kind = ?"
+        # Ids of tests may be longer than an index of PostgreSQL can hold.
+        wanted = (
+            None
+            if test_ids is None
+            else sorted(
+                plain(test_id) for test_id in set(test_ids) if _can_be_stored(test_id)
+            )
+        )
+        named: list[str] = []
+        if wanted is not None and len(wanted) <= _FEW_NAMES:
+            statement += f" AND node IN ({','.join('?' * len(wanted)) or 'NULL'})"
+            named = wanted
+        rows = self._engine.rows(statement, plain(slug), *named)
+        chosen = None if wanted is None else frozenset(wanted)
+        return {
+            number: RecordKey(test_id=original(node), name=original(name))
+            for number, node, name in rows
+            if chosen is None or node in chosen
+        }
+
+    def _metrics(self, names: Collection[str] | None) -> dict[int, MetricRow]:
+        """Return the metrics of some names by number, or all for None."""
+        rows = {
+            number: (original(name), original(unit), original(source), original(better))
+            for (name, unit, source, better), number in metric_numbers(
+                self._engine
+            ).items()
+        }
+        return {n: row for n, row in rows.items() if names is None or row[0] in names}
+
+    def _events(self, slug: str, keys: Collection[int]) -> EventLog:
+        if len(keys) > _FEW_TESTS:
+            where = "JOIN test t ON t.id = e.test WHERE t.kind = ?"
+            return EventLog(events_in(self._engine, where, plain(slug)))
+        found: list[StoreEvent] = []
+        for some in chunks(keys):
+            found += events_in(self._engine, f"WHERE e.test IN ({some})")
+        return EventLog(found)
+
+    def _values(
+        self,
+        slug: str,
+        keys: Collection[int],
+        numbers: Mapping[int, MetricRow],
+        events: EventLog | None,
+    ) -> Iterator[list[_Row]]:
+        """
+        Yield the rows of the values of each session, in order of arrival.
+
+        Args:
+            slug: The kind of machine.
+
+            keys: The tests.
+
+            numbers: The metrics.
+
+            events: The log, to read only the sessions that may count, or None to read
+                all.
+        """
+        if not numbers:
+            return
+        metrics = ",".join(map(str, sorted(numbers)))
+        few: Collection[int] = keys
+        chosen: Collection[int] = ()
+        if events is not None and len(keys) > _FEW_TESTS:
+            chosen, few = self._bulk(slug, keys, metrics, events)
+        by_session: dict[int, list[_Row]] = {session: [] for session in chosen}
+        for (start, some), tests in _alike(few, numbers, events).items():
+            for row in self._of_tests(tests, some, start):
+                by_session.setdefault(row[0], []).append(row)
+        whole = set(keys).difference(few)
+        for session in sorted(by_session):
+            rows = by_session.pop(session)
+            if session in chosen:
+                rows += self._of_session(session, metrics, whole)
+            if rows:
+                yield rows
+
+    def _bulk(
+        self, slug: str, keys: Collection[int], metrics: str, events: EventLog
+    ) -> tuple[Collection[int], Collection[int]]:
+        """
+        Return the sessions to read as a whole, and the tests that must be looked up.
+
+        A test that some of these sessions lack may have others that count.
+        """
+        chosen, is_all = self._chosen_sessions(slug)
+        if is_all:
+            return chosen, ()
+        counts = dict(
+            self._engine.rows(
+                "SELECT test, COUNT(DISTINCT session) FROM value WHERE session IN "  # noqa: S608 - numbers
+                f"({','.join(map(str, chosen))}) AND metric IN ({metrics}) GROUP BY test"
+            )
+        )
+        wanted = SESSION_LIMIT + OLDEST_LIMIT
+        return chosen, {
+            k for k in keys if counts.get(k, 0) < wanted or events.has_accepts(k)
+        }
+
+    def _chosen_sessions(self, slug: str) -> tuple[list[int], bool]:
+        """
+        Return the newest and oldest sessions of each size and shard, and whether these
+        are all.
+        """
+        rows = self._engine.rows(
+            "SELECT s.arrival, s.company, s.shard FROM session s JOIN part p ON "
+            "p.session = s.arrival WHERE p.kind = ? ORDER BY s.arrival DESC",
+            plain(slug),
+        )
+        alike: dict[tuple[int, str | None], list[int]] = {}
+        for arrival, company, shard in rows:
+            alike.setdefault((company, shard), []).append(arrival)
+        chosen = {
+            arrival
+            for several in alike.values()
+            for arrival in (*several[:SESSION_LIMIT], *several[-OLDEST_LIMIT:])
+        }
+        return sorted(chosen), len(chosen) == len(rows)
+
+    def _of_session(
+        self, session: int, metrics: str, keys: Collection[int]
+    ) -> list[_Row]:
+        return [
+            row
+            for row in self._engine.rows(
+                "SELECT session, metric, test, setting, revision, value, half_width, "  # noqa: S608 - numbers
+                f"rest FROM value WHERE session = {session} AND metric IN ({metrics})"
+            )
+            if row[2] in keys
+        ]
+
+    def _of_tests(
+        self, keys: Collection[int], metrics: str, start: int | None
+    ) -> list[_Row]:
+        """
+        Return the rows of some tests.
+
+        Args:
+            keys: The tests.
+
+            metrics: The metrics, as in a statement.
+
+            start: The first session that may count, or None to read all sessions.
+        """
+        rows: list[_Row] = []
+        columns = (
+            "v.session, v.metric, v.test, v.setting, v.revision, v.value, "
+            "v.half_width, v.rest"
+        )
+        for some in chunks(keys):
+            where = f"v.test IN ({some}) AND v.metric IN ({metrics})"
+            if start is None:
+                statement = f"SELECT {columns} FROM value v WHERE {where}"  # noqa: S608 - numbers
+            else:
+                # The ages are counted on the index alone.
+                alike = "PARTITION BY v.test, v.metric, v.setting, s.company"
+                # SQLite keeps the order of a CROSS JOIN: it would read the whole table.
+                statement = (
+                    f"SELECT {columns} FROM (SELECT v.session, v.metric, "  # noqa: S608 - numbers
+                    "v.test, v.setting, v.revision, "
+                    f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
+                    f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
+                    "FROM value v CROSS JOIN session s WHERE s.arrival = v.session "
+                    f"AND {where} AND v.session >= {start}) n CROSS JOIN value v "
+                    "WHERE n.session = v.session AND n.metric = v.metric "
+                    "AND n.test = v.test AND n.setting = v.setting "
+                    "AND n.revision = v.revision "
+                    f"AND (n.age <= {SESSION_LIMIT} OR n.place <= {OLDEST_LIMIT})"
+                )
+            rows += self._engine.rows(statement)
+        return rows
+
+    def _details(self, session: int, tests: Collection[int]) -> dict[_Place, bytes]:
+        """Return the details of a session's records."""
+        columns = "session, test, setting, revision, content"
+        statement = f"SELECT {columns} FROM detail WHERE session = {session}"  # noqa: S608 - a number
+        parts = [statement]
+        if len(tests) <= _FEW_TESTS:
+            parts = [f"{statement} AND test IN ({some})" for some in chunks(tests)]
+        return {
+            (s, t, g, r): bytes(content)
+            for part in parts
+            for s, t, g, r, content in self._engine.rows(part)
+        }
+
+    def _records(
+        self,
+        keys: Mapping[int, RecordKey],
+        numbers: Mapping[int, MetricRow],
+        sessions: Iterable[list[_Row]],
+        events: EventLog,
+    ) -> Iterator[StoredRecord]:
+        """Yield the records of some sessions, in the order of arrival and revision."""
+        settings: dict[int, Any] = {}
+        try:
+            for rows in sessions:
+                session = rows[0][0]
+                (head,) = self._heads([session]).values()
+                self._learn_settings(settings, {row[3] for row in rows})
+                details = self._details(session, {row[2] for row in rows})
+                grouped: dict[_Place, list[_Row]] = {}
+                for row in rows:
+                    place = (session, row[2], row[3], row[4])
+                    grouped.setdefault(place, []).append(row)
+                for place in sorted(grouped, key=lambda place: place[3]):
+                    _, test, setting, _ = place
+                    if events.hidden(test, head.session.id):
+                        continue
+                    detail = detail_of(details.get(place))
+                    yield record_of(
+                        keys[test],
+                        head.session,
+                        _values_of(
+                            grouped[place], numbers, detail.quantiles, events, head
+                        ),
+                        setting=settings[setting],
+                        detail=detail,
+                        shared=head.soft,
+                        arrival=session,
+                    )
+        except (*UNREADABLE, KeyError) as error:
+            raise BaselineCorruptError(
+                f"a row cannot be read ({error})",
+                remedy="restore the database from a copy",
+                path=self._place,
+            ) from error
+
+    def _learn_settings(self, settings: dict[int, Any], wanted: set[int]) -> None:
+        """Read the settings that are not known yet."""
+        for some in chunks(wanted - settings.keys()):
+            statement = f"SELECT id, content FROM setting WHERE id IN ({some})"  # noqa: S608 - numbers
+            settings |= {n: setting_of(c) for n, c in self._engine.rows(statement)}
+
+    def _heads(self, arrivals: Collection[int]) -> dict[int, _Head]:
+        heads = {}
+        for some in chunks(arrivals):
+            for arrival, content, soft in self._engine.rows(
+                f"SELECT arrival, content, soft FROM session WHERE arrival IN ({some})"  # noqa: S608 - numbers
+            ):
+                heads[arrival] = _Head(
+                    arrival=arrival,
+                    session=session_of(content),
+                    soft=msgspec.json.decode(soft),
+                )
+        return heads
+
+
+def _alike(
+    tests: Iterable[int], numbers: Mapping[int, MetricRow], events: EventLog | None
+) -> dict[tuple[int | None, str], list[int]]:
+    """Return tests by the first session that may count and the metrics, as in a statement."""
+    alike: dict[tuple[int | None, str], list[int]] = {}
+    for test in tests:
+        starts: dict[int | None, list[str]] = {}
+        for number, row in numbers.items():
+            start = None if events is None else events.start(test, row[0])
+            starts.setdefault(start, []).append(str(number))
+        for start, some in starts.items():
+            alike.setdefault((start, ",".join(some)), []).append(test)
+    return alike
+
+
+def _values_of(
+    rows: Iterable[_Row],
+    numbers: Mapping[int, MetricRow],
+    quantiles: Mapping[int, tuple[float, ...]],
+    events: EventLog,
+    head: _Head,
+) -> tuple[SessionValue, ...]:
+    """Return the values of a record."""
+    return tuple(
+        [
+            value_of(
+                numbers[metric],
+                number,
+                width,
+                rest if rest is None else bytes(rest),
+                series=events.series(
+                    test, numbers[metric][0], head.session.id, head.arrival
+                ),
+                quantiles=quantiles.get(metric, ()),
+            )
+            for _, metric, test, _, _, number, width, rest in rows
+        ]
+    )
+
+
+def _counting(record: StoredRecord, test: int, events: EventLog) -> StoredRecord:
+    """Return a record with the values that were not accepted away."""
+    if not events.has_accepts(test):
+        return record
+    return replace(
+        record,
+        values=tuple(
+            value
+            for value in record.values
+            if value.series == events.accept_count(test, value.metric)
+        ),
+    )
+
+
+def _can_be_stored(text: str) -> bool:
+    """Return False for a text that is not Unicode, which no database holds."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
