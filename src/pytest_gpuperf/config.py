@@ -54,6 +54,13 @@ class LauncherUse(str, Enum):
     REPLAY = "replay"
 
 
+class Ratchet(str, Enum):
+    """Whether an improvement that is not stored fails its test."""
+
+    OFF = "off"
+    ON = "on"
+
+
 class AgainstTests(str, Enum):
     """Version of a test's source that both sides of --gpuperf-against run."""
 
@@ -134,6 +141,8 @@ class Config(Frozen, frozen=True, kw_only=True):
             changes.
 
         update: The values to store, or None to store nothing.
+
+        ratchet: Whether a confirmed improvement fails its test until it is stored.
 
         sessions: Stored sessions of a series up to which `new` adds a session, >= 1.
 
@@ -243,6 +252,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     baseline_named: bool = False
     baseline_fallback: str | None = None
     update: Update | None = None
+    ratchet: Ratchet = Ratchet.OFF
     sessions: int = 5
     alone: int = 1
     max_regression: float | None = 0.05
@@ -294,6 +304,17 @@ class Config(Frozen, frozen=True, kw_only=True):
         return self.junit_properties and (
             self.baseline is not None or self.update is not None
         )
+
+    @property
+    def confirms_better(self) -> bool:
+        """True if improvements are confirmed, because they are stored, or fail their tests."""
+        return self.fails_better or self.update in {Update.IMPROVED, Update.ALL}
+
+    @property
+    def fails_better(self) -> bool:
+        """True if an improvement that is not stored fails its test."""
+        stores = self.update in {Update.IMPROVED, Update.ALL}
+        return self.ratchet is Ratchet.ON and self.baseline_named and not stores
 
     @property
     def names_limit(self) -> bool:

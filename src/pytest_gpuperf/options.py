@@ -149,6 +149,10 @@ _TEXT: Any = str | int | float if pytest.version_tuple >= (9, 2) else "string"
 _INI = (
     ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
     (
+        "gpuperf_ratchet",
+        "an improvement fails until it is stored: on, or off (default)",
+    ),
+    (
         "gpuperf_alone",
         "fresh processes in which a run that stores measures tests alone (1)",
     ),
@@ -419,12 +423,14 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader, count, day = _OptionReader(config), texts.parse_count, texts.DAY_S
-    usual = texts.USUAL_COLUMNS
+    reader, usual = _OptionReader(config), texts.USUAL_COLUMNS
+    count = texts.parse_count
+    of_a_day = count(1, texts.DAY_S)
     read = texts.Config(
         root=str(config.rootpath),
         **reader.stores(),
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
+        ratchet=reader.word("gpuperf_ratchet", texts.Ratchet.OFF),
         sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
         alone=reader.read("gpuperf_alone", count(0), 1),
         max_regression=reader.read(
@@ -447,7 +453,7 @@ def _read(config: pytest.Config) -> Config:
         jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
         ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, day), None),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", of_a_day, None),
         disable=reader.flag("gpuperf_disable"),
         disabled_aside=reader.is_disabled_aside(),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
@@ -465,7 +471,7 @@ def _read(config: pytest.Config) -> Config:
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
-        lock_timeout_s=reader.read("gpuperf_lock_timeout", count(1, day), 600.0),
+        lock_timeout_s=reader.read("gpuperf_lock_timeout", of_a_day, 600.0),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),

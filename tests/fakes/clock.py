@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 
 from pytest_gpuperf.collect.load import Load
@@ -23,6 +23,8 @@ class FakeClock:
 
         others_ns: The processor time of other threads [ns].
 
+        children_ns: The processor time of running child processes [ns]; None: there are none.
+
         blocks: Disk blocks that the process has read or written; None: nobody counts.
 
         machine_load: The machine's runnable threads and cores; None: not known.
@@ -38,6 +40,7 @@ class FakeClock:
         self.waited_ns = 0
         self.waits: int | None = 0
         self.others_ns = 0
+        self.children_ns: int | None = None
         self.blocks: int | None = 0
         self.machine_load: Load | None = Load(1, 2)
         self.traced_by = ""
@@ -54,6 +57,12 @@ class FakeClock:
 
     def process_cpu_ns(self) -> int:
         return self.thread_cpu_ns() + self.others_ns
+
+    def threads_cpu_ns(self, native_ids: Sequence[int]) -> int:
+        return self.others_ns if native_ids else 0
+
+    def children_cpu_ns(self) -> int | None:
+        return self.children_ns
 
     def waits_count(self) -> int | None:
         return self.waits

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import pytest
 
-from fakes.project import VALUES, Project
+from fakes.project import VALUES, Project, command, lines
 from pytest_gpuperf import cli
 
 
@@ -53,6 +54,28 @@ def test_a_slow_change_is_told_at_the_eighth_session(
     for drift in drifts.values():
         assert drift["session_count"] == 9
         assert drift["effect"] == pytest.approx(factor**6 - 1, rel=1e-6)
+
+
+def test_the_command_of_a_drift_takes_the_new_level(
+    project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is typed as printed, once the run has written its report."""
+    stored(project, [1.02**n for n in range(8)], "a")
+    gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
+    quiet = project.run(*gate)
+    ended = project.run(*gate, "--gpuperf-json=run.json")
+    (line,) = lines(ended, "if meant: gpuperf baseline accept ")
+    typed = shlex.split(line.partition("if meant: gpuperf ")[2])
+    accepted = command(*typed, folder=project.path)
+    after = project.run(*gate)
+
+    assert lines(ended, "drifted +12", "gpuperf history shows where")
+    assert lines(
+        quiet, "a drift is accepted from a report of this run", "--gpuperf-json"
+    )
+    assert typed[-1] == "--test=test_it.py::test_x[a]"
+    assert accepted.returncode == 0, accepted.stderr
+    assert not lines(after, "drifted")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from fakes.project import VALUES, XDIST, Project, lines
+from fakes.project import VALUES, XDIST, Project, command, lines
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.hooks.gate import Gate
@@ -425,6 +426,72 @@ def test_an_improvement_is_stored(project: Project) -> None:
     assert first.ret == 0
     assert outcomes["test_x[b]"] == "improved"
     assert dict(project.outcomes())["test_x[b]"] == "inconclusive"
+
+
+def test_a_gain_that_is_not_stored_is_told_with_its_command(project: Project) -> None:
+    """Without it, a slowdown back to the old level passes."""
+    project.store()
+    project.set_values(b=0.5)
+    ended = project.run(*GATE)
+    command = "pytest --gpuperf-update=improved --gpuperf-baseline=.gpuperf"
+    stored = project.run(*shlex.split(command)[1:])
+    after = project.run(*GATE)
+
+    assert ended.ret == 0
+    (line,) = lines(ended, "improved and not stored", "test_x[b] x")
+    assert line.endswith(f"store: {command}")
+    assert not lines(stored, "improved and not stored")
+    assert not lines(after, "improved and not stored")
+
+
+def test_a_ratchet_fails_what_improved_until_it_is_stored(project: Project) -> None:
+    """Only a confirmed improvement against a named baseline."""
+    project.store()
+    project.set_values(b=0.5)
+    project.write("[pytest]\ngpuperf_ratchet = on\n", "pytest.ini")
+    found = project.run()
+    unconfirmed = project.run(GATE[0], "--gpuperf-confirm=0")
+    ended = project.run(*GATE)
+    stored = project.run(*GATE, "--gpuperf-update=improved")
+    after = project.run(*GATE)
+
+    assert (found.ret, unconfirmed.ret, ended.ret) == (0, 0, 1)
+    assert lines(ended, "FAILED test_it.py::test_x[b]", "x improved")
+    assert lines(ended, "remedy: store it with --gpuperf-update=improved")
+    assert (stored.ret, after.ret) == (0, 0)
+
+
+def test_a_mistaken_ratchet_is_refused(project: Project) -> None:
+    """The message has both words."""
+    project.store()
+    ended = project.run(*GATE, "-ogpuperf_ratchet=yes")
+
+    assert ended.ret == 4
+    assert lines(ended, "gpuperf_ratchet=yes: ", "off", "on")
+
+
+def test_files_are_judged_by_the_limits_of_their_run(project: Project) -> None:
+    """The marker's limit of a recorded number stands in the run's verdicts."""
+    project.store()
+    project.set_values(b=1.2)
+    project.run(GATE[0], "--gpuperf-confirm=0", "--gpuperf-json=run.json")
+    ended = command("compare", ".gpuperf", "run.json", folder=project.path)
+    rows = [line for line in ended.stdout.splitlines() if "test_x[b]" in line]
+
+    assert ended.returncode == 1, ended.stdout
+    assert any("REGRESSED" in row for row in rows), ended.stdout
+
+
+def test_a_strict_run_names_all_that_failures_explain(project: Project) -> None:
+    """A new test has no block of its own."""
+    project.store()
+    project.write(VALUES.replace('["a", "b", "c"]', '["a", "b", "c", "d", "e"]'))
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "--gpuperf-strict")
+
+    assert ended.ret == 1
+    named = "test_x[b] x, test_x[d] x, test_x[e] x"
+    assert lines(ended, f"explained in FAILURES above: {named}")
 
 
 def test_a_suspect_that_fails_alone_is_failed_with_its_last_lines(
@@ -1017,6 +1084,25 @@ def test_nothing_that_ends_a_test_hides_a_regression(
     assert lines(ended, "judged 8 of 8: 5 regressed, 3 unchanged")
     assert len(lines(ended, "FAILED test_it.py::TestEnds::", "x regressed")) == 5
     assert not lines(ended, "another plugin")
+
+
+def test_an_expected_failure_is_told_alike_with_and_without_a_baseline(
+    project: Project,
+) -> None:
+    """It is not new: its values are never stored."""
+    project.store(ENDS_EARLY.replace("def test_xfailed", "def not_yet"))
+    project.write(ENDS_EARLY)
+    part = ("-k", "xfailed or steady")
+    with_store = project.run(*GATE, *part)
+    shutil.rmtree(project.path / ".gpuperf")
+    alone = project.run(*part)
+    told = [
+        lines(ended, "TestEnds::test_xfailed x", "xfailed")
+        for ended in (with_store, alone)
+    ]
+
+    assert len(told[0]) == len(told[1]) == 1
+    assert lines(with_store, "3 unchanged; 1 skipped or xfailed before being judged")
 
 
 def test_an_expected_failure_is_judged_and_not_stored(project: Project) -> None:

@@ -148,9 +148,16 @@ def folder_name(slug: str) -> str:
     return _mangled(slug)
 
 
-def storing_command(place: str | None) -> str:
-    """Return the command that stores a session in a store, where None is the default store."""
-    command = "pytest --gpuperf-update=new"
+def storing_command(place: str | None, *, what: str = "new") -> str:
+    """
+    Return the command that stores a session in a store.
+
+    Args:
+        place: The store, or None for the default store.
+
+        what: The value of `--gpuperf-update`.
+    """
+    command = f"pytest --gpuperf-update={what}"
     if place is None:
         return command
     return f"{command} {shlex.quote(f'--gpuperf-baseline={place}')}"

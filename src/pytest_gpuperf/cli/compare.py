@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import names_database, open_store
@@ -124,12 +124,7 @@ def compare(arguments: argparse.Namespace) -> int:
         return _compare_captures(files, arguments)
     sides = _read_sides(files)
     values = {record.key: record.values for record in _of_run(sides.current)}
-    judged = _judged(
-        sides,
-        values,
-        max_regression=getattr(arguments, "max_regression", _MAX_REGRESSION),
-        default_limit="max_regression" not in arguments,
-    )
+    judged = _judged(sides, values, vars(arguments))
     pairs = value_pairs(
         values,
         {
@@ -436,20 +431,27 @@ def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
 def _judged(
     sides: _Sides,
     values: Mapping[RecordKey, Sequence[SessionValue]],
-    *,
-    max_regression: float | None,
-    default_limit: bool,
+    options: Mapping[str, Any],
 ) -> Run:
     """
     Return the last run, judged against the sessions of the older files.
 
     Time is judged, and metrics that need no statistics: counts and resources. A number
-    recorded by a test is only shown, because the files do not hold the limit of its
-    marker.
+    recorded by a test is judged if the run judged it, because only then the files hold
+    the limit of its marker.
+
+    Args:
+        sides: The older sessions and the last run.
+
+        values: Values of the last run.
+
+        options: The options of the command. `max_regression` overrides the limits that
+            the run used for other metrics than recorded numbers.
     """
     cases: list[Case] = []
     stored, current = sides.stored, sides.current
     measured = _measured(current)
+    limit_of = _limits(current, options)
     for key, records in measured.items():
         metrics = {
             (e.metric, e.source == Source.USER)
@@ -462,11 +464,12 @@ def _judged(
                 records,
                 stored.get(key, ()),
                 metric=metric,
-                limit=None if own else max_regression,
+                limit=limit,
                 session_id=_CURRENT,
-                default_limit=default_limit,
+                default_limit=is_default,
             )
             for metric, own in sorted(metrics)
+            for limit, is_default in [limit_of(key, metric, own)]
         ]
     looks = first_look(cases, _POLICY)
     limits = (v for v in current.verdicts if v.limit is not None)
@@ -484,6 +487,38 @@ def _judged(
     verdicts = (*limits, *map(words.for_files, changes))
     # The machine's effect on fresh processes of the run is not part of these changes.
     return replace(current, verdicts=verdicts, shifts=())
+
+
+def _limits(
+    run: Run, options: Mapping[str, Any]
+) -> Callable[[RecordKey, str, bool], tuple[float | None, bool]]:
+    """
+    Return a function that gives the limit of a metric, and whether it is the default.
+
+    Args:
+        run: The run, whose verdicts hold the limits of markers.
+
+        options: The options of the command.
+    """
+    of_run = {
+        (v.key, v.metric): (v.threshold, v.default_limit)
+        for v in run.verdicts
+        if v.threshold is not None and not v.of_revision
+    }
+    is_set = "max_regression" in options
+    usual = options.get("max_regression", _MAX_REGRESSION)
+
+    def limit_of(
+        key: RecordKey,
+        metric: str,
+        own: bool,  # noqa: FBT001 - part of the sorted items
+    ) -> tuple[float | None, bool]:
+        limit = of_run.get((key, metric))
+        if limit is not None and (own or not is_set):
+            return limit
+        return (None if own else usual), not is_set
+
+    return limit_of
 
 
 def _measured(run: Run) -> dict[RecordKey, list[Record]]:

@@ -107,7 +107,7 @@ def _verify_stored(arguments: argparse.Namespace) -> int:
     sessions = {
         record.session.id: record.session
         for slug in _chosen_slugs(store.slugs(), arguments.machine)
-        for records in store.history(slug).values()
+        for records in store.load(slug, past=True).values()
         for record in records
         if record.session.run == run_id
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, final
 
 from pytest_gpuperf.collect.load import Load, LoadFile
@@ -36,6 +36,12 @@ class Clock(Protocol):
 
     def process_cpu_ns(self) -> int:
         """Return the processor time of all threads of the process [ns]."""
+
+    def threads_cpu_ns(self, native_ids: Sequence[int]) -> int:
+        """Return the processor time of some threads of the process [ns], 0 if unknown."""
+
+    def children_cpu_ns(self) -> int | None:
+        """Return the processor time of running child processes [ns], or None without any."""
 
     def waits_count(self) -> int | None:
         """
@@ -75,6 +81,20 @@ class SystemClock:
         # The bound method itself, for the same reason as above.
         self.load = load_file.load
         self.close = load_file.close
+
+    def threads_cpu_ns(self, native_ids: Sequence[int]) -> int:
+        """Return the processor time of some threads [ns], 0 if not on Linux."""
+        # Imported here, because most calls leave no thread.
+        from pytest_gpuperf.collect.processor_time import of_threads_ns
+
+        return of_threads_ns(native_ids)
+
+    def children_cpu_ns(self) -> int | None:
+        """Return the processor time of running child processes [ns], or None without any."""
+        # Imported here, because most samples are not interrupted.
+        from pytest_gpuperf.collect.processor_time import of_children_ns
+
+        return of_children_ns()
 
     def waits_count(self) -> int | None:
         """Return the voluntary context switches of the thread, or None if not on Linux."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from math import fsum
 from statistics import NormalDist
 
@@ -25,6 +26,9 @@ from pytest_gpuperf.model.steps import (
 )
 
 _P95 = 0.95
+# Several steps that take at least 100 us and ten times as long as the others do other
+# work. A single one is slow in many loops, as the first that uses a cache.
+_LEAST_SLOW, _SLOW_START_RATIO, _SLOW_START_S = 2, 10.0, 1e-4
 # Name of a phase, and whether the phase ran in a thread other than the steps'.
 _Place = tuple[str, bool]
 _Key = tuple[int | None, str]  # Layer and name of an operation.
@@ -383,6 +387,25 @@ def _compiled(steps: Iterable[Step]) -> Compiled | None:
         graph_breaks_count=sum(record.graph_breaks_count for record in recorded),
         time_s=fsum(times) if len(times) == len(recorded) else None,
     )
+
+
+def slow_start(counted: Sequence[Step]) -> tuple[int, float] | None:
+    """
+    Return the number of slow steps at the beginning, and their time over the median of the others.
+
+    None without several such steps, or if one of them compiled, which explains its time.
+
+    Args:
+        counted: The steps that count, in order.
+    """
+    times_s = [step.duration_s for step in counted]
+    usual_s = stats.median(times_s) if times_s else 0.0
+    least_s = max(_SLOW_START_S, _SLOW_START_RATIO * usual_s)
+    slow = [*takewhile(lambda step: step.duration_s > least_s, counted)]
+    compiled = any(step.compiled is not None and step.compiled.count for step in slow)
+    if usual_s <= 0 or len(slow) < _LEAST_SLOW or compiled:
+        return None
+    return len(slow), min(step.duration_s for step in slow) / usual_s
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -456,28 +456,29 @@ def confirm_limit(
 
 def doubted(verdict: Verdict, records: Sequence[Record]) -> Verdict:
     """
-    Return an undecided verdict if a limit is kept only by a call whose work is in doubt.
+    Return an undecided verdict if only a call whose work is in doubt is good enough.
 
-    A limit that a call with all the work keeps, too, stays passed.
+    A limit that a call with all the work keeps, too, stays passed, and an improvement with
+    all the work stays one.
 
     Args:
-        verdict: The verdict on a limit.
+        verdict: The verdict on a limit or a change.
 
-        records: The records of the test.
+        records: The records of the test, those of fresh processes included.
     """
-    limit = verdict.limit
-    if limit is None or verdict.outcome is not Outcome.PASSED:
+    if verdict.outcome not in {Outcome.PASSED, Outcome.IMPROVED}:
         return verdict
 
     def decides(note: Note) -> bool:
         if not note.doubt or note.code not in WORK_DOUBTS:
             return False
-        if note.full_s is None or limit.metric != "time":
+        if note.full_s is None or verdict.metric != "time":
             return True
-        return not _HOLDS[limit.operator](note.full_s, limit.threshold)
+        return not _is_good(note.full_s, verdict)
 
-    record = next(record for record in records if record.key == verdict.key)
-    lines = [f"{note.text} ({note.code})" for note in filter(decides, record.notes)]
+    notes = chain.from_iterable(r.notes for r in records if r.key == verdict.key)
+    decisive = {note.code: note.text for note in filter(decides, notes)}
+    lines = [f"{text} ({code})" for code, text in decisive.items()]
     if not lines:
         return verdict
     return replace(
@@ -485,6 +486,16 @@ def doubted(verdict: Verdict, records: Sequence[Record]) -> Verdict:
         outcome=Outcome.INCONCLUSIVE,
         reason=Reason.IN_DOUBT,
         evidence=VerdictEvidence(lines=tuple(lines)),
+    )
+
+
+def _is_good(time_s: float, verdict: Verdict) -> bool:
+    """Return True if a time [s] would keep the limit of a verdict, or improve as much."""
+    limit, change = verdict.limit, verdict.change
+    if limit is not None:
+        return _HOLDS[limit.operator](time_s, limit.threshold)
+    return change is not None and time_s < change.reference * (
+        1 - (verdict.threshold or 0.0)
     )
 
 

@@ -351,12 +351,11 @@ def plan_retests(
     looks = first_look(cases, policy, references=references, compared=compared)
     pairs = list(zip(cases, looks, strict=True))
     confirms_worse = config.baseline_named or config.update is Update.ALL
-    confirms_better = config.update in {Update.IMPROVED, Update.ALL}
     suspected = [
         case
         for case, look in pairs
         if look.suspect
-        and (confirms_worse if look.worse else look.better and confirms_better)
+        and (confirms_worse if look.worse else look.better and config.confirms_better)
     ]
     noisy = [case for case in suspected if case.host is None]
     elsewhere = (case.key.test_id for case in suspected if case.host is not None)

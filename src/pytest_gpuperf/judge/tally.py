@@ -267,6 +267,9 @@ def is_fatal(verdict: Verdict, config: Config) -> bool:
         return gated or verdict.of_revision
     if config.strict and has_drifted(verdict):
         return True
+    if verdict.outcome is Outcome.IMPROVED and config.fails_better:
+        is_sure = verdict.reason is not Reason.NOT_CONFIRMED
+        return is_sure and not verdict.of_revision
     if verdict.outcome is Outcome.BLIND:
         return config.strict and not verdict.default_limit
     return config.strict and verdict.outcome in _UNDECIDED

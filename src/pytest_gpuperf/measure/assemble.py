@@ -529,12 +529,23 @@ def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
 
 
 def _notes_of(loop: Loop) -> Iterator[Note]:
+    from pytest_gpuperf.compute.steps import slow_start
+
     void = [step for step in loop.steps[loop.warmup_count :] if step.void]
     if void:
         named = "; ".join(f"step {step.index}: {step.void}" for step in void[:_NAMED])
         more = f"; {len(void) - _NAMED} more" if len(void) > _NAMED else ""
         text = f"{len(void)} of the steps did not count ({named}{more})"
         yield Note(code="void-steps", text=text)
+    first = slow_start(loop.counted)
+    if first is not None:
+        count, ratio = first
+        text = (
+            f"the first {count} steps that count took {ratio:,.0f} times the median of the"
+            " later steps, which may have less to do; let warmup= leave them out, or give"
+            " each step new work"
+        )
+        yield Note(code="less-work", text=text, doubt=True)
     if loop.waiting is Waiting.STEP:
         yield Note(
             code="host-phases",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
+from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.timing.readings import HOST_PRECISION, use_is_known
 from pytest_gpuperf.collect.timing.results import differ
@@ -318,7 +319,7 @@ class TimingMeasurer:
             )
             self._note_disk(record)
             record = self._with_observations(record, observations, timing)
-            return self._with_counters(record, plan, plan.work)
+            return _accepted(self._with_counters(record, plan, plan.work), plan)
 
         # Opens the observers before the measurement.
         host = self._host
@@ -347,15 +348,19 @@ class TimingMeasurer:
             A callable that ends the loop and returns the record and the hardware.
         """
         declared = work or plan.work
+        elsewhere = Elsewhere(self._site.clock)
 
         def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
             with sensors:
                 loop = recorder.end(failure)
+            left = elsewhere.left()
             record, ran_on = self._machine.loop_record(
                 key, loop, work=declared, hardware=hardware
             )
+            record = replace(record, notes=(*record.notes, *left))
             record = self._with_observations(record, observations)
-            return self._with_counters(record, plan, declared), ran_on
+            record = self._with_counters(record, plan, declared)
+            return _accepted(record, plan), ran_on
 
         with contextlib.ExitStack() as opened:
             opened.enter_context(self._measuring(key))

@@ -402,7 +402,8 @@ class Progress(Frozen, frozen=True, kw_only=True):
 
         elapsed_s: Time so far [s].
 
-        left_s: Maximum remaining time [s], or None before the end of the first block.
+        left_s: Expected remaining time if all blocks are needed [s], or None before the
+            end of the first block.
 
         looked: Whether the blocks so far have just been judged. If not, a block begins.
 

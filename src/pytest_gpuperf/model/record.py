@@ -130,6 +130,7 @@ WORK_DOUBTS = frozenset(
         "swallowed-error",
         "uneven-calls",
         "used-up",
+        "work-elsewhere",
         "wrong-result",
     }
 )

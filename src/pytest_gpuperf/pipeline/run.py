@@ -35,6 +35,7 @@ from pytest_gpuperf.report.terminal import (
     positional_ids,
     side_by_side,
     unsteady_parameters,
+    unstored_gains,
 )
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
@@ -155,7 +156,10 @@ def decide(
         )
         changes = verdicts.as_confirmed(changes, by_revision)
         changes = verdicts.with_kernels(suite, changes)
+        changes = verdicts.without_news_of_failures(suite, changes)
         changes = verdicts.with_origins(suite, (*changes, *compared))
+        if strict:
+            changes = verdicts.with_doubts(suite, changes)
         decided = without_repeats((*limits, *changes))
         suite.verdicts = tuple(_worded(suite, decided))
     return verdicts.shifts(first, confirmed, references)
@@ -227,10 +231,20 @@ def finish(
 
 
 def _tell_of_identity(suite: Suite) -> None:
-    improved = [v for v in suite.verdicts if v.outcome is Outcome.IMPROVED]
+    improved = [
+        v for v in suite.verdicts if v.outcome is Outcome.IMPROVED and not v.of_revision
+    ]
     changed = [str(v.key) for v in improved if changed_test(v)]
     if changed and suite.config.update is not Update.ALL:
         suite.remark(changed_tests(changed))
+    gained = dict.fromkeys(str(v.key) for v in improved if not changed_test(v))
+    if gained and suite.config.update in {None, Update.NEW}:
+        # Needed only for stores, and one is open.
+        from pytest_gpuperf.baseline.store import storing_command
+
+        place = suite.memory.place() if suite.config.baseline_named else None
+        command = storing_command(place, what=Update.IMPROVED.value)
+        suite.remark(unstored_gains([*gained], command))
     if suite.unsteady:
         suite.remark(unsteady_parameters([*suite.unsteady]))
     positional = suite.positional_ids()

@@ -27,7 +27,6 @@ from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.origin import Background, background_of, with_origin
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
-from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
@@ -160,9 +159,8 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     No verdict is given here. A run that accepts changes confirms improvements as well,
     and the test may fail in a fresh process.
     """
-    update = suite.config.update
     # A store found by default never fails a test.
-    if not suite.config.baseline_named and update is None:
+    if not suite.config.baseline_named and suite.config.update is None:
         return []
     policy = look_policy(suite.config)
     groups = grouped(measured.records)
@@ -176,7 +174,7 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
             for several in groups.values()
         )
         cases = [pair for of_key in made for pair in of_key]
-    either_way = bool(accepted_outcomes(update))
+    either_way = suite.config.confirms_better
     return [
         case
         for case, comparison in cases
@@ -277,7 +275,9 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
             for verdict in measured.verdicts
         ]
         if suite.config.strict:
-            decided = [doubted(verdict, measured.records) for verdict in decided]
+            retest = retests.get(measured.test_id)
+            records = (*measured.records, *(retest.records if retest else ()))
+            decided = [doubted(verdict, records) for verdict in decided]
         verdicts += decided
         lacks = lacking(measured)
         # The skip already says that values are missing.
@@ -344,6 +344,28 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
         return regression.with_kernels(verdict, several, sessions)
 
     return tuple(map(named, changes))
+
+
+def without_news_of_failures(
+    suite: Suite, changes: Sequence[Verdict]
+) -> tuple[Verdict, ...]:
+    """
+    Leave out that nothing is stored of tests that ended by an expected failure.
+
+    Such a test is never stored, so it would stay new.
+    """
+    ended = {test_id for test_id, m in suite.results.items() if m.xfailed}
+    return tuple(
+        verdict
+        for verdict in changes
+        if verdict.outcome is not Outcome.NEW or verdict.key.test_id not in ended
+    )
+
+
+def with_doubts(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """Leave improvements undecided that only calls with doubtful work show."""
+    records = suite.records()
+    return tuple(doubted(verdict, records) for verdict in changes)
 
 
 def with_origins(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:

@@ -15,6 +15,7 @@ from collections.abc import (
 from difflib import get_close_matches
 from operator import eq, ge, gt, le, lt
 
+from pytest_gpuperf.judge.tally import has_drifted
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.checkout import is_of
 from pytest_gpuperf.model.environment import TEST
@@ -49,8 +50,13 @@ _REPRODUCE, _ACCEPT = "reproduce", "accept"
 # Lines with these prefixes are commands to type.
 _COMMANDS = tuple(
     f"{word}:"
-    for word in (_REPRODUCE, _ACCEPT, "if removed", "if renamed", "take back")
+    for word in (
+        *(_REPRODUCE, _ACCEPT, "if meant"),
+        *("if removed", "if renamed", "take back"),
+    )
 )
+# The run's JSON file in a command, if the run wrote none.
+RUN_FILE = "run.json"
 # Measurements listed in a shared block. The rest is counted.
 _SHOWN_NAMES = 8
 # Changed facts listed on a line. The rest is counted.
@@ -350,15 +356,25 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand,
     reproduce = _command(
         _REPRODUCE, verdict, options, flags, whole=_repeats_run(verdict)
     )
-    if options.get("gpuperf_update") == "all" or verdict.of_revision:
-        # The change is already accepted, or nothing can be stored.
+    if verdict.of_revision:  # Nothing can be stored.
         return (reproduce,)
     if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
+        drifts = has_drifted(verdict)
+        return (reproduce, *([_accept_of_drift(verdict, options)] if drifts else []))
+    if options.get("gpuperf_update") == "all":  # The change is already accepted.
         return (reproduce,)
     flags = (*_flags(options, _ACCEPTING), "--gpuperf-update=all")
     # A value of the test alone would begin a series that no run of the suite continues.
     whole = verdict.baseline is not None and verdict.baseline.of_suite
     return reproduce, _command(_ACCEPT, verdict, options, flags, whole=whole)
+
+
+def _accept_of_drift(verdict: Verdict, options: Mapping[str, str]) -> NextCommand:
+    """Return the command that starts the series anew. An update keeps an unchanged value."""
+    run = options.get("gpuperf_json", RUN_FILE)
+    test = f"--test={verdict.key.test_id}"
+    argv = ("gpuperf", "baseline", "accept", store_name(options), run, test)
+    return NextCommand(kind=_ACCEPT, argv=argv)
 
 
 def command_text(command: NextCommand) -> str:
@@ -408,7 +424,9 @@ def _body(
         yield from wrapped(text, width=width, depth=1)
     typed = () if options is None else commands(verdict, options)
     why = ""
-    accepts = any(command.kind == _ACCEPT for command in typed)
+    # A drift is accepted for this test alone.
+    moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+    accepts = moved and any(command.kind == _ACCEPT for command in typed)
     if typed and verdict.in_suite is not None:
         why = "the commands repeat this run: alone this test is not slower"
     elif typed and _repeats_run(verdict):

@@ -7,7 +7,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.config import ConfirmBy
-from pytest_gpuperf.judge.tally import PRECEDENCE, Tally, expected_failures, tally
+from pytest_gpuperf.judge.tally import (
+    PRECEDENCE,
+    Tally,
+    expected_failures,
+    has_drifted,
+    tally,
+)
 from pytest_gpuperf.model.change import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
@@ -19,6 +25,7 @@ from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.explanation import (
+    RUN_FILE,
     brief_explanation,
     explanation,
     fitted,
@@ -63,6 +70,7 @@ __all__ = [
     "title",
     "twins_line",
     "undecided_line",
+    "unstored_gains",
 ]
 
 # Outcomes that are explained in a separate block.
@@ -182,8 +190,11 @@ def summary(
 
         yield from run_steps_lines(run, width=width, verbose=verbose)
     yield from _shift_lines(run, width)
+    if commands:
+        yield from _drift_lines(run, width)
     verdicts = _needing_words(run)
-    above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
+    # A strict run also fails for verdicts that have no block of their own.
+    above = dict.fromkeys(called[v.key] for v in run.verdicts if in_failures(v))
     if above:
         text = f"explained in FAILURES above: {listed(above)}"
         yield from wrapped(text, width=width, style=Style.BAD)
@@ -256,6 +267,22 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         if test_ids:
             text = f"{effect}: {listed(map(short_id, test_ids))}{remedy}"
             yield from wrapped(text, width=width, style=Style.DOUBT)
+
+
+def _drift_lines(run: Run, width: int) -> Iterator[Line]:
+    """Yield the command that makes the present level of drifted tests the baseline."""
+    drifted = dict.fromkeys(v.key.test_id for v in run.verdicts if has_drifted(v))
+    if not drifted:
+        return
+    options = run.header.options
+    file = options.get("gpuperf_json", RUN_FILE)
+    names = selecting(drifted, kept=run.test_ids - drifted.keys())[:_MOST_TYPED]
+    typed = ("gpuperf", "baseline", "accept", store_name(options), file)
+    command = typed_command(*typed, *(f"--test={name}" for name in names))
+    if "gpuperf_json" not in options:
+        text = f"a drift is accepted from a report of this run: --gpuperf-json={file}"
+        yield from wrapped(text, width=width)
+    yield Line(f"if meant: {command}")
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:
@@ -528,7 +555,7 @@ def comparison_line(progress: Progress) -> str:
         return f"{head}: {display.escape(progress.text)}"
     left, left_s = "", progress.left_s
     if progress.open_count and left_s is not None and left_s >= _LEAST_LEFT_S:
-        left = f", at most {display.about(left_s)} left"
+        left = f", about {display.about(left_s)} left"
     if not progress.looked:
         tests = display.plural(progress.open_count, "test")
         number = f"block {progress.block_count + 1} of at most {progress.most_blocks}"
@@ -576,6 +603,22 @@ def changed_tests(names: Sequence[str]) -> str:
     return (
         "the test itself changed since the stored sessions, so it is stored only by "
         f"--gpuperf-update=all: {display.escape(display.some_of(names))}"
+    )
+
+
+def unstored_gains(names: Sequence[str], command: str) -> str:
+    """
+    Return the line about improvements that the baseline does not have.
+
+    Args:
+        names: The improved measurements.
+
+        command: The command that stores them.
+    """
+    shown = display.escape(display.some_of(names))
+    return (
+        f"improved and not stored, so that a slowdown back to the old level passes: {shown}; "
+        f"store: {display.escape(command)}"
     )
 
 

@@ -766,13 +766,13 @@ def drifted(verdict: Verdict) -> str:
     if drift is None:
         return ""
     moved = display.change(drift.effect, limits=())
-    steps = (
-        "" if verdict.outcome is Outcome.REGRESSED else ", in steps too small to fail"
-    )
+    # A larger step has a verdict of its own.
+    quiet = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
+    steps = ", in steps below the limit" if quiet else ""
     return display.escape(
         f"{_of_metric(verdict)}drifted {moved} since {display.date(drift.since_unix_s)} "
         f"({display.plural(drift.session_count, 'session')}){steps}: gpuperf history shows "
-        "where, and gpuperf baseline accept --test takes the new level"
+        "where"
     )
 
 

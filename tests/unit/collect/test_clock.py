@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
 
 import pytest
@@ -73,3 +76,52 @@ def test_the_fake_clock_moves_as_scripted() -> None:
     assert (clock.now_ns(), clock.unix_s()) == (0, 100.0)
     assert [slow_then_fast(), slow_then_fast()] == [1, 2]
     assert (clock.now_ns(), clock.unix_s()) == (2_500_000_000, 102.5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
+def test_the_processor_time_of_a_thread_is_its_own() -> None:
+    """A thread that waits has none, one that works has some."""
+    clock, ended = SystemClock(), threading.Event()
+
+    def spin() -> None:
+        while not ended.is_set():
+            pass
+
+    threads = [threading.Thread(target=each) for each in (ended.wait, spin)]
+    for thread in threads:
+        thread.start()
+    waiting, working = ([thread.native_id or 0] for thread in threads)
+    before = clock.threads_cpu_ns(waiting), clock.threads_cpu_ns(working)
+    end_s = clock.unix_s() + 30
+    while clock.threads_cpu_ns(working) - before[1] < 5e6 and clock.unix_s() < end_s:
+        clock.sleep(0.01)
+    after = clock.threads_cpu_ns(waiting), clock.threads_cpu_ns(working)
+    ended.set()
+    for thread in threads:
+        thread.join()
+
+    assert after[1] - before[1] >= 5e6
+    assert after[0] - before[0] < 1e6
+    # Linux may give the number to another thread at any time, but not this soon.
+    assert clock.threads_cpu_ns([2**22 + 1]) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux counts it")
+def test_the_processor_time_of_children_is_that_of_running_ones() -> None:
+    """A child that has ended counts no more."""
+    clock = SystemClock()
+    program = "print(sum(range(2_000_000)), flush=True); input()"
+    before_ns = clock.children_cpu_ns()
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        worked_ns = clock.children_cpu_ns()
+        child.communicate(b"\n")
+
+    assert worked_ns is not None
+    assert worked_ns - (before_ns or 0) > 1e6
+    assert (clock.children_cpu_ns() or 0) < worked_ns

@@ -5,6 +5,7 @@ Each mistake has an honest twin. Work is time of a clock that only these functio
 
 from __future__ import annotations
 
+import atexit
 import collections
 import concurrent.futures
 import functools
@@ -14,6 +15,7 @@ import itertools
 import sqlite3
 import subprocess
 import sys
+import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -271,6 +273,22 @@ def rebound_of_class() -> Callable[[], object]:
     return Rebinding.get
 
 
+THIS: Any = sys.modules[__name__]
+
+
+def rebound_of_module() -> Callable[[], object]:
+    THIS.shelf = None
+
+    def call() -> object:
+        work(50)
+        if THIS.shelf is None:
+            work(1000)
+            THIS.shelf = sorted(SHUFFLED)
+        return THIS.shelf
+
+    return call
+
+
 LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
     "a list of a closure": of_global(list),
     "an array": of_global(functools.partial(array, "l")),
@@ -297,6 +315,7 @@ LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
     "a rebound global": rebound,
     "a rebound variable of a closure": rebound_cell,
     "a rebound attribute of a class": rebound_of_class,
+    "a rebound attribute of a module": rebound_of_module,
 }
 
 
@@ -376,13 +395,14 @@ def fail(kind: type[Exception]) -> None:
     raise kind
 
 
-def swallowing(kind: type[Exception]) -> Callable[[], object]:
-    def call() -> None:
+def swallowing(kind: type[Exception], result: object = None) -> Callable[[], object]:
+    def call() -> object:
         work(500)
         try:
             fail(kind)
         except Exception:  # noqa: BLE001 - the mistake
-            return
+            return result
+        return 1
 
     return call
 
@@ -650,14 +670,19 @@ def test_a_running_child_is_a_promise(host: HostCollector) -> None:
     assert doubts(timing) == ["lazy-result"]
 
 
+@pytest.mark.parametrize("result", [None, (), ""])
 @pytest.mark.parametrize("name", SWALLOWED)
-def test_a_swallowed_mistake_is_doubted(host: HostCollector, name: str) -> None:
-    """A function that returns None after an error of its own may do nothing."""
+def test_a_swallowed_mistake_is_doubted(
+    host: HostCollector, name: str, result: object
+) -> None:
+    """A function that returns nothing after an error of its own may do nothing."""
     if sys.gettrace() is not None or sys.version_info < (3, 11):
         pytest.skip(
             "no second tracer, and no table of caught exceptions in Python 3.10"
         )
-    timing = host.measure(TimedCall(fn=swallowing(SWALLOWED[name])), stop=Enough())
+    timing = host.measure(
+        TimedCall(fn=swallowing(SWALLOWED[name], result)), stop=Enough()
+    )
     (note,) = [note for note in timing.notes if note.code in WORK_DOUBTS]
 
     assert note.code == "swallowed-error"
@@ -928,17 +953,30 @@ def test_a_fixed_number_of_calls_is_not_checked(host: HostCollector) -> None:
     assert "not-checked" in [note.code for note in timing.notes]
 
 
-def test_work_of_other_threads_between_samples_is_doubted(host: HostCollector) -> None:
+@pytest.mark.parametrize(
+    ("fn", "given", "code"),
+    [
+        (lambda: work(20), (), "work-elsewhere"),
+        (lambda batch: work(20 * len(batch)), ([1],), "background-work"),
+    ],
+    ids=["takes results", "gets batches"],
+)
+def test_work_of_other_threads_between_samples_is_doubted(
+    host: HostCollector,
+    fn: Callable[..., object],
+    given: tuple[object, ...],
+    code: str,
+) -> None:
     """A queue that a thread fills while no sample runs is read in no time."""
 
-    def setup() -> tuple[()]:
+    def setup() -> tuple[object, ...]:
         AT.clock.advance(10_000_000)
         AT.clock.others_ns += 9_000_000
-        return ()
+        return given
 
-    timing = host.measure(TimedCall(fn=lambda: work(20), setup=setup), stop=Enough())
+    timing = host.measure(TimedCall(fn=fn, setup=setup), stop=Enough())
 
-    assert "background-work" in [note.code for note in timing.notes if note.doubt]
+    assert [note.code for note in timing.notes if note.doubt] == [code]
 
 
 def test_the_doubt_of_a_shared_cache_is_told_of_the_side_that_reads_it(
@@ -962,6 +1000,131 @@ def test_the_doubt_of_a_shared_cache_is_told_of_the_side_that_reads_it(
 
     assert doubts(a) == ["less-work"]
     assert doubts(b) == []
+
+
+@pytest.mark.parametrize(
+    ("rewinds", "codes"), [(True, ["rewinds-input"]), (False, ["used-up"])]
+)
+def test_a_file_that_each_call_reads_anew_is_not_used_up(
+    host: HostCollector, codes: list[str], *, rewinds: bool
+) -> None:
+    """A call on the file as it was takes as long as the others."""
+
+    def read(file: io.BytesIO) -> int:
+        if rewinds:
+            file.seek(0)
+        content = file.read()
+        work(50 + 10 * len(content))
+        return len(content)
+
+    request = TimedCall(fn=read, args=(io.BytesIO(b"x" * 100),))
+    timing = host.measure(request, stop=Enough())
+    known = {"rewinds-input", "used-up"}
+
+    assert [note.code for note in timing.notes if note.code in known] == codes
+    assert (timing.void is None) is rewinds
+
+
+class Finalized:
+    """A result that works when nothing refers to it any more."""
+
+    def __del__(self) -> None:
+        work(2000)
+
+
+@pytest.mark.parametrize(
+    ("make", "codes"), [(Finalized, ["leaves-garbage"]), (Box, [])]
+)
+def test_a_finalizer_that_works_is_doubted(
+    host: HostCollector, make: Callable[[], object], codes: list[str]
+) -> None:
+    """Its work is in no sample if each call is timed alone."""
+    request = TimedCall(fn=spending(make), setup=lambda: ())
+
+    assert doubts(host.measure(request, stop=Enough())) == codes
+
+
+def test_threads_that_each_call_leaves_are_doubted(host: HostCollector) -> None:
+    """They may wait for their time, as timers do."""
+    ended = threading.Event()
+    started: list[threading.Thread] = []
+
+    def call() -> None:
+        work(500)
+        started.append(threading.Thread(target=ended.wait))
+        started[-1].start()
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+    ended.set()
+    for thread in started:
+        thread.join()
+
+    assert doubts(timing) == ["work-elsewhere"]
+
+
+class Busy(FakeClock):
+    """A clock of a process whose other threads work while this one sleeps."""
+
+    def sleep(self, duration_s: float) -> None:
+        super().sleep(duration_s)
+        self.others_ns += round(duration_s * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("clock", "codes"), [(Busy(), ["work-elsewhere"]), (FakeClock(), [])]
+)
+def test_a_thread_that_works_after_a_block_is_doubted(
+    clock: FakeClock, codes: list[str]
+) -> None:
+    """A thread of a pool rests."""
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        HostCollector(clock, NoDevice()).measure_range() as timer,
+    ):
+        pool.submit(int).result()
+        clock.advance(1_000_000)
+
+    assert timer.timing is not None
+    assert doubts(timer.timing) == codes
+
+
+def test_work_that_each_call_leaves_to_the_exit_is_doubted(host: HostCollector) -> None:
+    """The process does it after the last test."""
+
+    def later() -> None: ...
+
+    def call() -> None:
+        work(500)
+        atexit.register(later)
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+    atexit.unregister(later)
+
+    assert doubts(timing) == ["work-elsewhere"]
+
+
+@pytest.mark.parametrize(
+    ("child_ns", "codes"), [(900_000, ["work-elsewhere"]), (0, [])]
+)
+def test_the_work_of_a_child_on_the_core_is_doubted(
+    host: HostCollector, child_ns: int, codes: list[str]
+) -> None:
+    """It looks like an interruption, which the time leaves out."""
+    AT.clock.children_ns = 0
+
+    calls = itertools.count()
+
+    def call() -> int:
+        work(100)
+        # The warm-up has a call that nothing interrupts.
+        if next(calls) != 2:
+            AT.clock.interrupt(900_000)
+            AT.clock.children_ns += child_ns
+        return 7
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == codes
 
 
 @pytest.mark.parametrize(

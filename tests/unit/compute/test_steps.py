@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from pytest_gpuperf.compute.steps import rate_interval, summarize
+from pytest_gpuperf.compute.steps import rate_interval, slow_start, summarize
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.steps import (
     Compiled,
@@ -78,6 +79,32 @@ def steps_of(
         )
         now = made[-1].end_s
     return made
+
+
+@pytest.mark.parametrize(
+    ("times_us", "compiled_count", "found"),
+    [
+        ([900, 800] + [2] * 20, 0, (2, 400)),
+        ([900, 800] + [2] * 20, 1, None),
+        ([900] + [2] * 20, 0, None),
+        ([90, 80] + [2] * 20, 0, None),
+        ([900, 800] + [200] * 20, 0, None),
+        ([2] * 20 + [900, 800], 0, None),
+    ],
+    ids=["2 of 22", "compiled", "one", "short", "alike", "last"],
+)
+def test_several_slow_steps_at_the_beginning_are_found(
+    times_us: list[float], compiled_count: int, found: tuple[int, float] | None
+) -> None:
+    """The steps after them may have nothing to do."""
+    compiled = Compiled(count=compiled_count, graph_breaks_count=0, time_s=0.0)
+    ends_s = [0.0, *(1e-6 * sum(times_us[: n + 1]) for n in range(len(times_us)))]
+    several = [
+        step(index=n, begin_s=a, start_s=a, end_s=b, compiled=compiled)
+        for n, (a, b) in enumerate(pairwise(ends_s))
+    ]
+
+    assert slow_start(several) == (found and pytest.approx(found))
 
 
 def test_a_loop_without_a_step_that_counts_amounts_to_nothing() -> None:

@@ -14,7 +14,8 @@ from pytest_gpuperf.compute.spread import Z_95, Spread, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.limit import judge_limit, straddles
+from pytest_gpuperf.judge.limit import doubted, judge_limit, straddles
+from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
@@ -26,7 +27,15 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from unit.judge.building import KEY, estimate, gap_of, of_sessions, record
+from unit.judge.building import (
+    KEY,
+    case,
+    confirmation,
+    estimate,
+    gap_of,
+    of_sessions,
+    record,
+)
 
 US = 1e-6
 Z = 2.5758293035489004  # two-sided 99 %
@@ -47,6 +56,31 @@ def by_events(value: float, text: str, *, note: bool = True) -> Verdict:
         estimate(10 * US, "time.host", source="host"),
         notes=(held,) if note else (),
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "full_us", "doubt", "outcome"),
+    [
+        ("less-work", 900, True, Outcome.INCONCLUSIVE),
+        ("less-work", 600, True, Outcome.IMPROVED),
+        ("less-work", 900, False, Outcome.IMPROVED),
+        ("lazy-result", None, True, Outcome.INCONCLUSIVE),
+        ("background-work", None, True, Outcome.IMPROVED),
+    ],
+)
+def test_an_improvement_of_doubtful_work_is_undecided(
+    code: str, full_us: float | None, outcome: Outcome, *, doubt: bool
+) -> None:
+    """Unless a call with all the work is faster than the baseline, too."""
+    one = case(500 * US, [900 * US] * 3)
+    (verdict,) = settle([one], {one.name: confirmation(*[500 * US] * 5)})
+    full_s = None if full_us is None else full_us * US
+    note = Note(code=code, text="it is doubtful", doubt=doubt, full_s=full_s)
+    told = doubted(verdict, [record(estimate(500 * US), notes=(note,))])
+
+    assert verdict.outcome is Outcome.IMPROVED
+    assert told.outcome is outcome
+    assert (told.reason is Reason.IN_DOUBT) == (outcome is Outcome.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize(

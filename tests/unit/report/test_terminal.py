@@ -887,8 +887,8 @@ def test_a_comparison_says_how_far_it_is() -> None:
 
     assert lines == [
         "gpuperf: against main: making the two sides",
-        "gpuperf: against main: block 5 of at most 16, 1 test open, at most 4 min left",
-        "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, at most 4 min left",
+        "gpuperf: against main: block 5 of at most 16, 1 test open, about 4 min left",
+        "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, about 4 min left",
     ]
     assert terminal.comparison_line(ended).endswith("3 of 3 tests decided")
     spent = replace(looked, left_s=0.4)

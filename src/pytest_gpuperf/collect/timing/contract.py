@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from functools import partial
+from io import IOBase
 from itertools import chain
 from types import (
     BuiltinMethodType,
@@ -148,6 +149,10 @@ class Contract:
         """
         changed = self._found_changed() if self._changed is None else self._changed
         used_up = [content for content in changed if content.once]
+        if used_up and self._are_rewound(used_up, changed, compare):
+            text = f"{_named(used_up)} is read from its beginning by each call"
+            self._change_note = Note(code="rewinds-input", text=text)
+            return None
         if used_up:
             return Void(
                 code=VoidCode.USES_UP_ITS_INPUTS,
@@ -173,6 +178,17 @@ class Contract:
             reason=f"{named} changed between calls, so the calls {did} different work{why}",
             remedy=f"{_SETUP} fresh arguments, and the same buffer for an output (out=)",
         )
+
+    def _are_rewound(
+        self,
+        used_up: Sequence[Content],
+        changed: Sequence[Content],
+        compare: Callable[[Sequence[Argument]], SameWork],
+    ) -> bool:
+        """Return True if calls read files as far as the first call, by going back in them."""
+        arguments = [*self._arguments(changed)]
+        files = all(isinstance(argument.value, IOBase) for argument in arguments)
+        return files and len(used_up) == len(changed) and compare(arguments).same
 
     def look(self) -> None:
         """

@@ -2,7 +2,7 @@
 
 The samples do not show whether each call did the work that the test means. The signs are
 looked for after the first call and after the samples. Only a marker's `make` and `reference`,
-and a function that returns None and may catch an exception, take extra calls.
+and a function that returns nothing and may catch an exception, take extra calls.
 """
 
 from __future__ import annotations
@@ -10,16 +10,23 @@ from __future__ import annotations
 import operator
 import os
 import secrets
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import inf
 
-from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
 from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
-from pytest_gpuperf.collect.timing.results import differ, promised, swallowed
+from pytest_gpuperf.collect.timing.results import (
+    differ,
+    is_nothing,
+    promised,
+    swallowed,
+)
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
@@ -33,7 +40,7 @@ _FIRST_RATIO, _FIRST_S = 10, 1e-4
 # New arguments are timed so often, because a busy machine interrupts some calls.
 _TURNS = 3
 # Less processor time of other threads is that of services, as of a progress bar.
-_BACKGROUND_S = 0.05
+_BACKGROUND_S = 0.02
 # Longer calls are not made again.
 _MOST_CALL_S = 1.0
 # The least number of equal distances between slow calls, and their share of all.
@@ -63,6 +70,7 @@ class Doubts:
         self._clock = clock
         self._paired = paired
         self._others_ns = 0
+        self._elsewhere = Elsewhere(clock)
         # What the call reaches, and what the first call and another function changed.
         self._places: list[Place] = []
         self._by_first: list[tuple[Place, Place]] = []
@@ -88,6 +96,16 @@ class Doubts:
         """Note the processor time of other threads before the first sample."""
         if self._request.setup is not None:
             self._others_ns = self._other_threads_ns()
+        self._elsewhere.begin()
+
+    def left(self, calls_count: int) -> list[Note]:
+        """
+        Return the doubts about work that goes on after the last sample.
+
+        Args:
+            calls_count: Calls since `begin`, >= 1.
+        """
+        return self._elsewhere.left(calls_count)
 
     def notes(
         self,
@@ -95,9 +113,10 @@ class Doubts:
         samples: Sequence[float],
         *,
         first_call_s: float,
-        wall_s: float,
-        garbage: Garbage | None,
+        walls_s: Sequence[float],
+        garbage_s: float,
         calls_count: int,
+        interrupted: bool,
         probe_of: Callable[[TimedCall], Probe],
     ) -> Iterator[Note]:
         """
@@ -110,27 +129,36 @@ class Doubts:
 
             first_call_s: Time of the very first call [s].
 
-            wall_s: The median of the samples by the host's clock [s].
+            walls_s: All samples by the host's clock [s], interrupted ones included, in the
+                order they were taken.
 
-            garbage: The garbage of a call, or None if it is not collected.
+            garbage_s: Time of collecting the garbage of a call, and of finalizing its
+                result [s].
 
             calls_count: Calls behind each sample, >= 1.
+
+            interrupted: Whether interrupted samples were left out.
 
             probe_of: Returns what calls a function again.
         """
         __tracebackhide__ = True
         request = self._request
         usual_s = sorted(samples)[len(samples) // 2]
+        wall_s = statistics.median(walls_s)
         with suppress(Exception):
             yield from self._signs(output, first_call_s, wall_s)
-        yield from _uneven(samples, usual_s)
-        if garbage is not None and garbage.time_s > usual_s:
-            yield self._garbage_note(garbage, usual_s)
+        # Slow calls are interrupted more often than short ones.
+        yield from _uneven(walls_s, wall_s)
+        if garbage_s > usual_s:
+            yield _garbage_note(garbage_s, usual_s)
         if request.setup is not None and not self._paired:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
             return
-        if output is None:
+        if interrupted:
+            probe = probe_of(request)
+            yield from self._elsewhere.in_children(probe.call, usual_s)
+        if is_nothing(output):
             yield from _swallowed(probe_of(request), request.fn)
         if request.reference is not None:
             yield from self._of_reference(request.reference, output)
@@ -220,16 +248,6 @@ class Doubts:
     def _other_threads_ns(self) -> int:
         return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
 
-    def _garbage_note(self, garbage: Garbage, usual_s: float) -> Note:
-        # A sweep between two functions finds the garbage of both.
-        count = "" if self._paired else f" ({garbage.objects_count:.3g} objects)"
-        text = (
-            f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the"
-            f" garbage of a call{count}, which is no part of its time"
-        )
-        full_s = usual_s + garbage.time_s
-        return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
-
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
@@ -239,7 +257,12 @@ class Doubts:
                 f"other threads worked for {others_s:.3g} s, the samples took"
                 f" {samples_s:.3g} s: the work may be done between them"
             )
-            yield Note(code="background-work", text=text, doubt=True)
+            # Arguments may be what the threads prepare, as batches of a data loader. A
+            # function without any gets results from elsewhere.
+            code = getattr(self._request.fn, "__code__", None)
+            takes_nothing = code is not None and code.co_argcount == 0
+            name = WORK_ELSEWHERE if takes_nothing else "background-work"
+            yield Note(code=name, text=text, doubt=True)
 
 
 def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
@@ -259,8 +282,17 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
 
 
+def _garbage_note(garbage_s: float, usual_s: float) -> Note:
+    text = (
+        f"it takes {_times(garbage_s / usual_s)} times as long to clean up after a call, by"
+        " the garbage collector or by finalizers, which is no part of its time"
+    )
+    full_s = usual_s + garbage_s
+    return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+
+
 def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:
-    """Yield a doubt if a function that returns None has caught a mistake of its own."""
+    """Yield a doubt if a function that returns nothing has caught a mistake of its own."""
     name = ""
     try:
         name = swallowed(probe.call, fn)
@@ -269,7 +301,7 @@ def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:
     except BaseException:  # noqa: BLE001 - the function's, which has been measured
         return
     if name:
-        text = f"the call catches its own {name} and returns None: it may do no work"
+        text = f"the call catches its own {name} and returns nothing: it may do no work"
         yield Note(code="swallowed-error", text=text, doubt=True)
 
 

@@ -20,13 +20,19 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GeneratorType,
     MethodType,
     ModuleType,
 )
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.timing.contents import attributes, held_by, marshalled
+from pytest_gpuperf.collect.timing.contents import (
+    attributes,
+    held_by,
+    items_left,
+    marshalled,
+)
 
 # Limits for the copies of one measurement. Copying 8 MiB takes a few milliseconds.
 _MOST_BYTES = 8 * 1024**2
@@ -171,6 +177,9 @@ def _look(
     elif kind is _CACHED:
         pending.append((place, value.__wrapped__))
         held = [(place or "the cache of the function", value, _just(value))]
+    elif kind.__name__ in _KEEPERS and kind.__module__ in _MODULES_OF_KEEPERS:
+        kept_by = _KEEPERS[kind.__name__]
+        held = [(place, kept_by(value), functools.partial(kept_by, value))]
     elif kind is type and is_projects(value.__module__):
         held = _of_class(value)
     elif is_projects(kind.__module__):
@@ -200,12 +209,24 @@ def _variables(function: Any) -> list[_Found]:  # noqa: ANN401 - a function
     for code in codes:
         # Comprehensions and lambdas have their own code.
         codes += [each for each in code.co_consts if type(each) is CodeType]
-        found += [
-            (name, known[name], functools.partial(known.get, name))
-            for name in code.co_names
-            if name in known
-        ]
+        for name in code.co_names:
+            if name in known:
+                found.append((name, known[name], functools.partial(known.get, name)))
+                if type(known[name]) is ModuleType:
+                    found += _of_module(known[name], code.co_names)
     return found
+
+
+def _of_module(module: ModuleType, names: Iterable[str]) -> list[_Found]:
+    """Return the attributes of a module of the project that a function may name."""
+    if not is_projects(module.__name__):
+        return []
+    held = vars(module)
+    return [
+        (f"{module.__name__}.{name}", held[name], functools.partial(held.get, name))
+        for name in names
+        if name in held
+    ]
 
 
 def _of_object(name: str, value: object) -> Iterator[_Found]:
@@ -313,8 +334,17 @@ def _is_plain_difference(then: Any, now: Any) -> bool:  # noqa: ANN401 - two con
 
 
 def _are_plain(values: Iterable[object]) -> bool:
-    others = [v for v in values if type(v).__module__.partition(".")[0] not in _ARRAYS]
+    settled = map(_result_of, values)
+    others = [v for v in settled if type(v).__module__.partition(".")[0] not in _ARRAYS]
     return marshalled(others) is not None
+
+
+def _result_of(value: Any) -> object:  # noqa: ANN401 - any object
+    """Return the result of a future that has one, else the value itself."""
+    futures: Any = sys.modules.get("concurrent.futures")
+    if futures is None or type(value) is not futures.Future or not value.done():
+        return value
+    return value if value.cancelled() or value.exception() else value.result()
 
 
 def _attribute_ids(value: _Attributes) -> list[int]:
@@ -331,6 +361,19 @@ _FLAT = _State(operator.itemgetter(slice(None)), operator.eq, _is_other_order)
 _PAIRS = _State(operator.methodcaller("copy"), _same_pairs, _is_plain_difference)
 _NUMPY = _State(operator.methodcaller("copy", "K"), _same_array, _is_other_order)
 _NOTHING = _State(id, lambda value, kept: id(value) == kept, operator.ne)
+# Objects of the standard library that keep values for a function, and what they keep.
+_KEEPERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(
+        ("Queue", "LifoQueue", "PriorityQueue"), operator.attrgetter("queue")
+    ),
+    "SimpleQueue": lambda value: [None] * value.qsize(),
+    "ContextVar": lambda value: value.get(None),
+    "WeakKeyDictionary": operator.attrgetter("data"),
+    "_local": operator.attrgetter("__dict__"),
+}
+_MODULES_OF_KEEPERS = frozenset(
+    {"queue", "_queue", "_contextvars", "weakref", "_thread"}
+)
 # By exact type: a subclass may hold more than its items.
 _STATES: dict[type, _State] = {
     type(None): _NOTHING,
@@ -344,6 +387,10 @@ _STATES: dict[type, _State] = {
         _attribute_ids,
         lambda value, kept: _attribute_ids(value) == kept,
         operator.ne,  # `signs` looks at the attributes themselves
+    ),
+    # What a call takes is not there for later calls.
+    GeneratorType: _State(
+        items_left, lambda value, kept: items_left(value) == kept, operator.gt
     ),
     # A cache that keeps more results than before answers later calls from them.
     _CACHED: _State(

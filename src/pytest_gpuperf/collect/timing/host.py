@@ -32,6 +32,7 @@ from pytest_gpuperf.collect.base import (
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
+from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     CountedSamples,
@@ -318,6 +319,7 @@ class RangeTimer:
         self._waits_count: int | None = None
         self._blocks_count: int | None = None
         self._cpu_ns = self._start_ns = 0
+        self._elsewhere = Elsewhere(clock)
 
     def __enter__(self) -> RangeTimer:
         """Wait for the device, then start."""
@@ -367,6 +369,7 @@ class RangeTimer:
         )
         notes = [_LOADED_NOTE] if loaded else []
         # The wait for a device is part of a block.
+        notes += self._elsewhere.left()
         if waits and not in_use:
             notes.append(_WAITS_NOTE)
             if uses_disk(self._clock, self._blocks_count, calls_count=1):

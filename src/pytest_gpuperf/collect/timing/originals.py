@@ -12,6 +12,7 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from io import IOBase
 from operator import itemgetter, setitem
 from typing import Any, TypeAlias
 
@@ -152,6 +153,8 @@ def _add_parts(parts: list[_Part], seen: set[int], value: Any, depth: int) -> No
     # A tuple cannot change itself, but may hold values that can.
     elif not isinstance(value, tuple):
         part = _library_part(value)
+        if isinstance(value, IOBase) and value.seekable():
+            part = (0, False, value, _save_position)  # Only the position is kept.
         if part is not None:
             parts.append(part)
         return
@@ -249,6 +252,10 @@ def _save_view(view: memoryview) -> Callable[[], object]:
             flat[:] = saved
 
     return put_back
+
+
+def _save_position(file: Any) -> Callable[[], object]:  # noqa: ANN401 - bytes or text
+    return partial(file.seek, file.tell())
 
 
 def _save_torch(tensor: Any) -> Callable[[], object]:  # noqa: ANN401 - another library's array

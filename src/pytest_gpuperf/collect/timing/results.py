@@ -12,12 +12,14 @@ from io import IOBase
 from itertools import chain, count, cycle, islice, repeat
 from types import CoroutineType, FunctionType
 from typing import Any
+from weakref import getweakrefcount
 
-from pytest_gpuperf.collect.base import calls_the_test
+from pytest_gpuperf.collect.base import PLAIN_TYPES, calls_the_test
 from pytest_gpuperf.collect.timing.contents import held_by
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
+_CONTAINERS = frozenset({*_GROUPS, dict, str, bytes, bytearray})
 # Iterators that hold no work: files, of containers, and those that give the same again.
 _BUILTIN: tuple[Iterable[object], ...] = ([], (), {}, set(), range(0), "", b"")
 _IDLE: tuple[type, ...] = (
@@ -59,14 +61,7 @@ def promised(output: object, given: Iterable[object]) -> str:
 
         given: The arguments, which are no promise if they are returned.
     """
-    members: Iterable[object] = ()
-    if isinstance(output, _GROUPS):
-        members = islice(output, _MOST_MEMBERS)
-    elif isinstance(output, dict):
-        members = islice(output.values(), _MOST_MEMBERS)
-    elif is_projects(type(output).__module__):
-        members = held_by(output)
-    members = list(members)
+    members = _members(output)
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
         for value in chain((output,), members):
@@ -74,6 +69,27 @@ def promised(output: object, given: Iterable[object]) -> str:
                 name = type(value).__name__
                 return f"{'' if value is output else 'a result with '}{_article(name)} {name}"
     return ""
+
+
+def has_finalizer(output: object) -> bool:
+    """Return True if code runs when a result, or a member of it, is no longer referred to."""
+    if type(output) in PLAIN_TYPES:
+        return False
+    # That of a generator or a file is no code of the test.
+    return any(
+        type(getattr(type(value), "__del__", None)) is FunctionType
+        or getweakrefcount(value)
+        for value in (output, *_members(output))
+    )
+
+
+def _members(output: object) -> list[object]:
+    """Return the first members of a container, or the attributes of an object of the project."""
+    if isinstance(output, _GROUPS):
+        return [*islice(output, _MOST_MEMBERS)]
+    if isinstance(output, dict):
+        return [*islice(output.values(), _MOST_MEMBERS)]
+    return [*held_by(output)] if is_projects(type(output).__module__) else []
 
 
 def _article(name: str) -> str:
@@ -125,6 +141,11 @@ def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
     return getattr(value, "description", True) is not None
 
 
+def is_nothing(output: object) -> bool:
+    """Return True for None and empty containers."""
+    return output is None or (type(output) in _CONTAINERS and not output)
+
+
 def swallowed(call: Callable[[], object], fn: object) -> str:
     """
     Return the name of a mistake that a function of the project swallows, or "".
@@ -134,11 +155,11 @@ def swallowed(call: Callable[[], object], fn: object) -> str:
     Args:
         call: Calls the function.
 
-        fn: The function, which has returned None.
+        fn: The function, which has returned nothing.
     """
     code = getattr(fn, "__code__", None)
     # Python 3.10 has no table of the exceptions that are caught, and each function that
-    # returns None would be called once more.
+    # returns nothing would be called once more.
     may_catch = getattr(code, "co_exceptiontable", b"")
     if (
         not may_catch

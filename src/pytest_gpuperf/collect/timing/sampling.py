@@ -48,6 +48,7 @@ from pytest_gpuperf.collect.timing.readings import (
     resolution_of,
     tracer_notes,
 )
+from pytest_gpuperf.collect.timing.results import has_finalizer
 from pytest_gpuperf.collect.timing.same_work import (
     Argument,
     SameWork,
@@ -216,8 +217,9 @@ class CallSampler:
         self._synchronize: Callable[[], None] | None = None
         # The next sample whose result is checked, and the last one.
         self._check_at, self._checked_count = 1, 0
-        # Time of collecting garbage, its objects, and the calls that left it.
-        self._swept_ns = self._swept_count = self._called_count = 0
+        # Time of collecting garbage and of dropping results, objects of garbage, and the
+        # calls that left them.
+        self._swept_ns = self._dropped_ns = self._swept_count = self._called_count = 0
         # The wait of the warm-up.
         self._watched: Callable[[], None] | None = None
         self._settle: Callable[[object], None] | None = settle
@@ -358,7 +360,7 @@ class CallSampler:
         self._waits_count = instruments.clock.waits_count()
         self._blocks_count = instruments.clock.blocks_count()
         # The first collection finds what was left before the measurement.
-        self._swept_ns = self._swept_count = self._called_count = 0
+        self._swept_ns = self._dropped_ns = self._swept_count = self._called_count = 0
         if self._doubts is not None:
             self._doubts.begin()
 
@@ -481,6 +483,8 @@ class CallSampler:
         if not chosen.places:
             message = "every sample was taken at an SM clock far below the median"
             raise MeasureError(message, remedy="let the GPU cool, or lock its clock")
+        # Before anything else takes time, in which threads that were left could end.
+        left = [] if self._doubts is None else self._doubts.left(self._called_count)
         if len(self.readings) > self._checked_count:
             self._contract.last_output(self._output)
         best, *other_sources = chosen.sources
@@ -524,6 +528,7 @@ class CallSampler:
             notes=(
                 *chosen.notes,
                 *notes,
+                *left,
                 *self._sample_notes(samples, best),
                 *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
@@ -605,13 +610,23 @@ class CallSampler:
                 self._output,
                 samples,
                 first_call_s=self.first_call_s,
-                wall_s=statistics.median([r.wall_s for r in self.readings]),
-                garbage=self._garbage(),
+                walls_s=[r.wall_s for r in self.readings],
+                garbage_s=self._garbage_s(),
                 calls_count=calls_count,
+                interrupted=len(chosen.places) < len(self.readings) or chosen.by_cpu,
                 probe_of=lambda request: self._probe(
                     request, chosen, usual_s=0.0, calls_count=calls_count
                 ),
             )
+
+    def _garbage_s(self) -> float:
+        """Return the time of cleaning up after a call, outside of the samples [s]."""
+        count = max(1, self._called_count)
+        garbage_ns = self._swept_ns / count
+        # Other results are only freed.
+        if has_finalizer(self._output):
+            garbage_ns += self._dropped_ns * self._batch_count / count
+        return garbage_ns / NS_PER_S
 
     def _probe(
         self,
@@ -749,9 +764,15 @@ class CallSampler:
             wait: Waits for the device after the batch, or None if no device is in use.
         """
         __tracebackhide__ = True
-        # Frees the memory of the last output before the next call.
-        self._output = None
         instruments = self._instruments
+        now_ns, thread_cpu_ns = (
+            instruments.clock.now_ns,
+            instruments.clock.thread_cpu_ns,
+        )
+        # Frees the memory of the last output before the next call.
+        begun_ns = now_ns()
+        self._output = None
+        self._dropped_ns += now_ns() - begun_ns
         # Before a setup makes objects that live longer than the call.
         if gc.get_count()[0] > instruments.young_due:
             took_ns, found_count = instruments.sweep()
@@ -764,7 +785,7 @@ class CallSampler:
         if self._synchronize is not None:
             self._synchronize()
         timers = instruments.timers
-        paused_ns = 0 if not self._ended_ns else instruments.now_ns() - self._ended_ns
+        paused_ns = 0 if not self._ended_ns else now_ns() - self._ended_ns
         self._clock_before_hz = None
         if timers.sm_clock_hz is not None and paused_ns > _PAUSE_NS:
             self._clock_before_hz = timers.sm_clock_hz()
@@ -775,10 +796,6 @@ class CallSampler:
         returned_ns = None
         modules_count = len(sys.modules)
         cpu_ns = None
-        now_ns, thread_cpu_ns = (
-            instruments.clock.now_ns,
-            instruments.clock.thread_cpu_ns,
-        )
         # Read outside of the sample, because the readings take 1 us and 0.3 us.
         if self._tells_interruptions:
             self._waits_before = instruments.clock.waits_count()

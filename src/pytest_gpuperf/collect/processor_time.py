@@ -1,0 +1,57 @@
+"""Processor time of other threads and of child processes, as Linux counts it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+
+from pytest_gpuperf.collect.held_file import Files
+
+_TASKS = "/proc/self/task"
+# Ids of children, of up to 8 characters each.
+_MOST_BYTES = 4096
+
+
+def of_threads_ns(native_ids: Iterable[int]) -> int:
+    """Return the processor time of some threads of this process [ns]. Ended threads have none."""
+    return sum(_ran_ns(f"{_TASKS}/{number}/schedstat") for number in native_ids)
+
+
+def of_children_ns() -> int | None:
+    """Return the processor time of running child processes [ns], or None without any."""
+    if sys.platform != "linux":
+        return None
+    threads = _names(_TASKS)
+    texts = [_content(f"{_TASKS}/{thread}/children") for thread in threads]
+    children = b" ".join(texts).split()
+    if not children:
+        return None
+    folders = [f"/proc/{int(child)}/task" for child in children]
+    return sum(_ran_ns(f"{f}/{n}/schedstat") for f in folders for n in _names(f))
+
+
+def _ran_ns(path: str) -> int:
+    """Return the first number of a file of scheduler statistics, or 0 if there is none."""
+    first = _content(path).split()[:1]
+    return int(first[0]) if first else 0
+
+
+def _names(folder: str) -> list[str]:
+    with suppress(OSError):
+        return os.listdir(folder)  # noqa: PTH208 - a path of the system, and pathlib is slower
+    return []
+
+
+def _content(path: str) -> bytes:
+    try:
+        descriptor = Files.open(path, os.O_RDONLY)
+    except OSError:  # The thread or the process has ended.
+        return b""
+    try:
+        return Files.pread(descriptor, _MOST_BYTES, 0)
+    except OSError:
+        return b""
+    finally:
+        Files.close(descriptor)

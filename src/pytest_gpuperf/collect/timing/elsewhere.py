@@ -1,0 +1,120 @@
+"""Work that a call leaves to threads, child processes or the end of the process.
+
+The clock of a call stops when the call returns. A thread that still works then, or a child
+process that works in the time that counts as interruptions, does work that is in no sample.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from _thread import _count as threads_count
+from collections.abc import Callable
+
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.model.record import Note
+
+WORK_ELSEWHERE = "work-elsewhere"
+# Threads of a pool rest after a call. A thread that has work uses most of such a pause,
+# even on a busy machine, in one of some pauses.
+_PAUSE_S, _PAUSES, _WORKING = 0.002, 5, 0.25
+# Calls of which each may leave a thread or an exit handler.
+_LEAST_CALLS = 3
+_SHARE = 0.5
+# Calls in which child processes are watched.
+_WATCHED_CALLS = 3
+
+
+class Elsewhere:
+    """
+    Looks for work outside of the thread and the time that are measured.
+
+    Args:
+        clock: The clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._before = frozenset(threading.enumerate())
+        self._first_count = threads_count()
+        self.begin()
+
+    def begin(self) -> None:
+        """Note the threads and exit handlers before the first sample."""
+        self._threads_count = threads_count()
+        self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - no public name counts them
+
+    def left(self, calls_count: int = 1) -> list[Note]:
+        """
+        Return doubts about work that goes on now, or was put off to the end of the process.
+
+        Args:
+            calls_count: Calls since `begin`, >= 1.
+        """
+        count = threads_count()
+        # The usual call ends here.
+        if count <= self._first_count and not self._left_exits(calls_count):
+            return []
+        parts = []
+        grown = count - self._threads_count
+        if _is_each(grown, calls_count) or self._threads_work():
+            parts.append(
+                "threads that it started go on after the call; join them in it"
+            )
+        if self._left_exits(calls_count):
+            parts.append("each call leaves work to the end of the process (atexit)")
+        return [
+            Note(
+                code=WORK_ELSEWHERE,
+                text=f"the time leaves work out: {part}",
+                doubt=True,
+            )
+            for part in parts
+        ]
+
+    def in_children(self, call: Callable[[], object], usual_s: float) -> list[Note]:
+        """
+        Return a doubt if child processes do the work of a call.
+
+        Args:
+            call: Calls the function.
+
+            usual_s: The time of a call [s].
+        """
+        before_ns = self._clock.children_cpu_ns()
+        if before_ns is None:
+            return []
+        for _ in range(_WATCHED_CALLS):
+            call()
+        worked_ns = (self._clock.children_cpu_ns() or 0) - before_ns
+        worked_s = worked_ns / NS_PER_S / _WATCHED_CALLS
+        if worked_s <= usual_s:
+            return []
+        text = (
+            f"the time leaves work out: child processes work for {worked_s:.3g} s a call,"
+            " in time that counts as interruptions"
+        )
+        return [
+            Note(code=WORK_ELSEWHERE, text=text, doubt=True, full_s=usual_s + worked_s)
+        ]
+
+    def _left_exits(self, calls_count: int) -> bool:
+        count = atexit._ncallbacks() - self._exits_count  # noqa: SLF001 - as above
+        return _is_each(count, calls_count)
+
+    def _threads_work(self) -> bool:
+        """Return True if a thread that the calls have started is at work."""
+        started = [t for t in threading.enumerate() if t not in self._before]
+        ids = [t.native_id for t in started if t.native_id is not None]
+        for _ in range(_PAUSES):
+            before_ns = self._clock.threads_cpu_ns(ids)
+            self._clock.sleep(_PAUSE_S)
+            worked_ns = self._clock.threads_cpu_ns(ids) - before_ns
+            if worked_ns > _WORKING * _PAUSE_S * NS_PER_S:
+                return True
+        return False
+
+
+def _is_each(count: int, calls_count: int) -> bool:
+    """Return True if most calls have left one more."""
+    return calls_count >= _LEAST_CALLS and count >= _SHARE * calls_count

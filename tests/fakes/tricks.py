@@ -1,0 +1,1271 @@
+"""Ways to a better figure, mistakes most of them, and honest code that looks like them.
+
+Each is a module of a user's project with one test, `test_it`. Its work takes a millisecond
+or more. A trick has a limit of 100 us or a speedup of 5, which its work cannot meet, and
+honest code has a limit of a second.
+"""
+
+from __future__ import annotations
+
+HEAD = """
+    import atexit
+    import collections
+    import contextvars
+    import concurrent.futures
+    import dataclasses
+    import functools
+    import gc
+    import io
+    import itertools
+    import multiprocessing
+    import os
+    import queue
+    import random
+    import re
+    import sqlite3
+    import subprocess
+    import sys
+    import threading
+    import time
+    import weakref
+
+    import numpy as np
+    import pytest
+
+
+    def make(seed, count=12_000):
+        draw = random.Random(seed).random
+        return [draw() for _ in range(count)]
+
+
+    X = make(1)
+    SORTED = sorted(X)
+
+
+    def check(result):
+        assert list(result) == SORTED
+
+
+    fast = pytest.mark.gpuperf(limits=["time <= 100 us"])
+    faster = pytest.mark.gpuperf(limits=["speedup >= 5"])
+    honest = pytest.mark.gpuperf(limits=["time <= 1 s"])
+"""
+
+IN_PLACE = "an argument is sorted in place"
+HIDDEN = (
+    "a list, array, dict or set of a closure, a global, a default or an object is changed"
+    " by the first call, so that later calls find the work done"
+)
+SAME_SETUP = "`setup=` returns the same object each time"
+KEPT = (
+    "`functools.cache`, `cached_property`, a dict, a variable or an attribute keeps the"
+    " result"
+)
+SHARED = "one function of a comparison reads what the other one has stored"
+USED_UP = "an iterator, a file or a queue of a global is used up"
+USED_ARGUMENT = "an iterator or a file that is an argument is used up"
+LAZY = (
+    "`map`, a generator in a tuple, `executor.submit`, a child process, an open cursor, a"
+    " list that makes its items when read"
+)
+GENERATOR = "a generator function, a coroutine"
+SWALLOWED = "an `AttributeError`, `NameError` or `TypeError` is swallowed and nothing is returned"
+PREFETCHED = "a thread does the work while `setup=` runs"
+NTH = "each n-th call does the work of n calls"
+SOME_RIGHT = (
+    "the first and the last result are right, the others are not, with `check=`"
+)
+GARBAGE = "cycles of objects, or a finalizer of the result, are left to be cleaned up"
+OTHER_RESULT = "the faster function of a comparison returns something else"
+ASKS = "a function asks `gc.isenabled()`, or replaces a clock of `time`"
+ENDS_EARLY = "a skip, an xfail or an early end after a slow measurement"
+NO_MEASUREMENT = "the test measures nothing"
+REWRITTEN = "the test rewrites its marker while it runs"
+THREADS = "a thread that a call, a block or a loop has started goes on after it"
+AT_EXIT = "each call leaves its work to the end of the process"
+SAME_CORE = "a child process on the same core does the work"
+FIRST_STEPS = "only the first steps of a loop do work"
+KNOWN = (
+    "an earlier test has sorted the input, or the function knows its usual input, with"
+    " `make=` and `reference=` in the marker"
+)
+UNITS = "an assert compares seconds with a number of microseconds"
+BEFORE = (
+    "the work was done before the first call: at import, in a fixture, by an earlier test;"
+    " without `make=`"
+)
+FAR = (
+    "an object two attributes away, a file or an installed package keeps the result;"
+    " without `make=`"
+)
+UNREAD = "a block makes a generator and does not read it"
+OWN_LAZY = "an object of an own class does the work when it is asked for a value"
+OTHER_FUNCTION = "another, faster function is measured"
+
+# By name: the row of the page's table, and the module.
+TRICKS: dict[str, tuple[str, str]] = {
+    "in_place": (
+        IN_PLACE,
+        """
+        def f(x): x.sort(); return x
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, list(X), check=check)
+        """,
+    ),
+    "in_place_nested": (
+        IN_PLACE,
+        """
+        def f(b): b["a"]["v"].sort(); return b["a"]["v"]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, {"a": {"v": list(X)}}, check=check)
+        """,
+    ),
+    "in_place_array": (
+        IN_PLACE,
+        """
+        def f(x): x.sort(kind="stable"); return x
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, np.random.default_rng(1).random(20_000))
+        """,
+    ),
+    "in_place_view": (
+        IN_PLACE,
+        """
+        def f(x): x.sort(kind="stable"); return x
+        @fast
+        def test_it(gpuperf):
+            gpuperf.measure(f, np.random.default_rng(1).random(40_000)[::2])
+        """,
+    ),
+    "global_list": (
+        HIDDEN,
+        """
+        Y = list(X)
+        def f(): Y.sort(); return Y
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "global_view": (
+        HIDDEN,
+        """
+        V = np.random.default_rng(1).random(40_000)[::2]
+        def f(): V.sort(kind="stable"); return V
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "closure_list": (
+        HIDDEN,
+        """
+        def maker():
+            y = list(X)
+            def f(): y.sort(); return y
+            return f
+        @fast
+        def test_it(gpuperf): gpuperf.measure(maker(), check=check)
+        """,
+    ),
+    "default_list": (
+        HIDDEN,
+        """
+        def f(y=list(X)): y.sort(); return y
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "object_list": (
+        HIDDEN,
+        """
+        @dataclasses.dataclass
+        class Box: items: list
+        def f(b): b.items.sort(); return b.items
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, Box(list(X)), check=check)
+        """,
+    ),
+    "set_emptied": (
+        HIDDEN,
+        """
+        LEFT = set(range(300))
+        def f():
+            while LEFT: sum(range(LEFT.pop()))
+            return None
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "setup_same": (
+        SAME_SETUP,
+        """
+        Y = list(X)
+        def f(x): x.sort(); return x
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, setup=lambda: (Y,), check=check)
+        """,
+    ),
+    "cached": (
+        KEPT,
+        """
+        @functools.lru_cache
+        def f(x): return sum(sorted(x * 8))
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, tuple(X[:1000]))
+        """,
+    ),
+    "cached_pool": (
+        KEPT,
+        """
+        @functools.cache
+        def f(x): return sum(sorted(x * 8))
+        TX = tuple(X[:1000])
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, inputs=[(TX,)] * 8)
+        """,
+    ),
+    "cached_method": (
+        KEPT,
+        """
+        class A:
+            @functools.lru_cache
+            def run(self, x): return sum(sorted(x * 8))
+        @fast
+        def test_it(gpuperf): gpuperf.measure(A().run, tuple(X[:1000]))
+        """,
+    ),
+    "cached_property": (
+        KEPT,
+        """
+        class A:
+            @functools.cached_property
+            def v(self): return sorted(X)
+            def run(self): return self.v
+        @fast
+        def test_it(gpuperf): gpuperf.measure(A().run, check=check)
+        """,
+    ),
+    "cached_in_dict": (
+        KEPT,
+        """
+        MEMO = {}
+        def f(x):
+            key = id(x)
+            if key not in MEMO: MEMO[key] = sorted(x)
+            return MEMO[key]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "cached_in_default": (
+        KEPT,
+        """
+        def f(x, memo={}):
+            if "r" not in memo: memo["r"] = sorted(x)
+            return memo["r"]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "cached_in_class": (
+        KEPT,
+        """
+        class A:
+            kept = None
+            def run(self):
+                if A.kept is None: A.kept = sorted(X)
+                return A.kept
+        @fast
+        def test_it(gpuperf): gpuperf.measure(A().run, check=check)
+        """,
+    ),
+    "cached_in_closure": (
+        KEPT,
+        """
+        def maker():
+            kept = None
+            def f():
+                nonlocal kept
+                kept = kept or sorted(X)
+                return kept
+            return f
+        @fast
+        def test_it(gpuperf): gpuperf.measure(maker(), check=check)
+        """,
+    ),
+    "cached_in_global": (
+        KEPT,
+        """
+        KEPT = None
+        def f():
+            global KEPT
+            if KEPT is None: KEPT = sorted(X)
+            return KEPT
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "cached_in_slot": (
+        KEPT,
+        """
+        class A:
+            __slots__ = ("kept",)
+            def run(self):
+                if not hasattr(self, "kept"): self.kept = sorted(X)
+                return self.kept
+        @fast
+        def test_it(gpuperf): gpuperf.measure(A().run, check=check)
+        """,
+    ),
+    "cached_in_module": (
+        KEPT,
+        """
+        import shelf
+        def f():
+            if shelf.kept is None: shelf.kept = sorted(X)
+            return shelf.kept
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "cached_in_module_dict": (
+        KEPT,
+        """
+        import shelf
+        def f():
+            if "r" not in shelf.memo: shelf.memo["r"] = sorted(X)
+            return shelf.memo["r"]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "cached_in_thread": (
+        KEPT,
+        """
+        LOCAL = threading.local()
+        def f():
+            if not hasattr(LOCAL, "kept"): LOCAL.kept = sorted(X)
+            return LOCAL.kept
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "cached_in_context": (
+        KEPT,
+        """
+        VARIABLE = contextvars.ContextVar("kept", default=None)
+        def f():
+            if VARIABLE.get() is None: VARIABLE.set(sorted(X))
+            return VARIABLE.get()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "cached_weakly": (
+        KEPT,
+        """
+        class Key: pass
+        KEY, MEMO = Key(), weakref.WeakKeyDictionary()
+        def f():
+            if KEY not in MEMO: MEMO[KEY] = sorted(X)
+            return MEMO[KEY]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "cached_future": (
+        KEPT,
+        """
+        POOL, FUTURES = concurrent.futures.ThreadPoolExecutor(1), {}
+        def f():
+            if "r" not in FUTURES: FUTURES["r"] = POOL.submit(sorted, X)
+            return FUTURES["r"].result()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "shared_store": (
+        SHARED,
+        """
+        STORE = {}
+        def slow(x):
+            STORE["r"] = sorted(x); return STORE["r"]
+        def quick(x): return STORE.get("r") or sorted(x)
+        @faster
+        def test_it(gpuperf): gpuperf.compare(quick, slow, X)
+        """,
+    ),
+    "global_iterator": (
+        USED_UP,
+        """
+        IT = iter(make(2, 300_000))
+        def f(): return sum(IT)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "global_generator": (
+        USED_UP,
+        """
+        ROWS = (each * 2 for each in make(2, 100_000))
+        def f(): return sum(ROWS)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "global_map": (
+        USED_UP,
+        """
+        ROWS = map(abs, make(2, 100_000))
+        def f(): return list(ROWS)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "global_file": (
+        USED_UP,
+        """
+        FILE = io.StringIO("1 2 3 4\\n" * 20_000)
+        def f(): return sum(len(line.split()) for line in FILE)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "global_queue": (
+        USED_UP,
+        """
+        Q = queue.SimpleQueue()
+        for each in range(20_000): Q.put(each)
+        def f():
+            total = 0
+            while not Q.empty(): total += Q.get()
+            return total
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "global_queue_of_deque": (
+        USED_UP,
+        """
+        Q = queue.Queue()
+        for each in range(5_000): Q.put(each)
+        def f():
+            total = 0
+            while not Q.empty(): total += Q.get()
+            return total
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "argument_iterator": (
+        USED_ARGUMENT,
+        """
+        @fast
+        def test_it(gpuperf): gpuperf.measure(sum, iter(make(2, 300_000)))
+        """,
+    ),
+    "argument_file": (
+        USED_ARGUMENT,
+        """
+        def f(file): return sum(len(line.split()) for line in file)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, io.StringIO("1 2 3 4\\n" * 20_000))
+        """,
+    ),
+    "map": (
+        LAZY,
+        """
+        def f(x): return map(lambda i: sum(range(200)) + i, x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "generator_in_tuple": (
+        LAZY,
+        """
+        def f(x): return ((sum(range(200)) + i for i in x), len(x))
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "future": (
+        LAZY,
+        """
+        POOL = concurrent.futures.ThreadPoolExecutor(1)
+        def f(x): return POOL.submit(sorted, x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "cursor": (
+        LAZY,
+        """
+        DB = sqlite3.connect(":memory:")
+        DB.execute("create table t(a)")
+        DB.executemany("insert into t values(?)", [(x,) for x in X])
+        def f(): return DB.execute("select a * a from t")
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "list_by_itself": (
+        LAZY,
+        """
+        class L(list):
+            def __init__(self, x): self.x = x
+            def __iter__(self): return iter(sorted(self.x))
+            def __eq__(self, other): return list(self) == other
+        @fast
+        def test_it(gpuperf): gpuperf.measure(L, X, check=check)
+        """,
+    ),
+    "chain": (
+        LAZY,
+        """
+        def f(x): return itertools.chain(map(abs, x), filter(None, x))
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "lazy_graph": (
+        LAZY,
+        """
+        class Table:
+            def __dask_graph__(self): return {}
+        def f(x): return Table()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "generator": (
+        GENERATOR,
+        """
+        def f(x): yield from sorted(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "coroutine": (
+        GENERATOR,
+        """
+        async def f(x): return sorted(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda x: f(x), X)
+        """,
+    ),
+    "swallowed": (
+        SWALLOWED,
+        """
+        def f(x):
+            try: return sorted(x.missing)
+            except Exception: return None
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "swallowed_empty": (
+        SWALLOWED,
+        """
+        def f(x):
+            try: return sorted(x.missing)
+            except Exception: return []
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "prefetched": (
+        PREFETCHED,
+        """
+        Q, ENDED = queue.Queue(2), []
+        def fill():
+            while not ENDED: Q.put([sorted(X) for _ in range(5)][0])
+        def f(): return Q.get()
+        @fast
+        def test_it(gpuperf):
+            threading.Thread(target=fill, daemon=True).start()
+            gpuperf.measure(f, setup=lambda: (time.sleep(.05), ())[1], check=check)
+            ENDED.append(True)
+            Q.get()
+        """,
+    ),
+    "every_4th": (
+        NTH,
+        """
+        count = [0]
+        def f(x):
+            count[0] += 1
+            return sorted(x) if count[0] % 4 == 0 else x
+        @fast
+        def test_it(gpuperf, monkeypatch):
+            # Several periods must be seen, on a busy machine, too.
+            monkeypatch.setattr("pytest_gpuperf.measure.bench._BUDGET_S", 1.0)
+            gpuperf.measure(f, setup=lambda: (X,))
+        """,
+    ),
+    "wrong_between": (
+        SOME_RIGHT,
+        """
+        count = [0]
+        def f(x):
+            count[0] += 1
+            return SORTED if count[0] < 8 else x
+        def right(result): assert list(result[:3]) == SORTED[:3]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=right)
+        """,
+    ),
+    "cycles": (
+        GARBAGE,
+        """
+        class N:
+            def __del__(self): sum(range(5000))
+        def f():
+            for _ in range(5):
+                a, b = N(), N()
+                a.b, b.a = b, a
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "finalizer": (
+        GARBAGE,
+        """
+        class O:
+            def __del__(self): sorted(X)
+        def f(): return O()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, setup=lambda: ())
+        """,
+    ),
+    "weak_finalizer": (
+        GARBAGE,
+        """
+        class O: pass
+        def f():
+            made = O()
+            weakref.finalize(made, sorted, X)
+            return made
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, setup=lambda: ())
+        """,
+    ),
+    "returns_input": (
+        OTHER_RESULT,
+        """
+        def slow(x): return sorted(x)
+        def quick(x): return x
+        @faster
+        def test_it(gpuperf): gpuperf.compare(quick, slow, X)
+        """,
+    ),
+    "asks_collector": (
+        ASKS,
+        """
+        def f(x): return sorted(x) if gc.isenabled() else SORTED
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "replaces_clock": (
+        ASKS,
+        """
+        def f(x): return sorted(x)
+        @fast
+        def test_it(gpuperf, monkeypatch):
+            monkeypatch.setattr(time, "perf_counter_ns", itertools.count().__next__)
+            gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "skips": (
+        ENDS_EARLY,
+        """
+        @fast
+        def test_it(gpuperf):
+            if gpuperf.measure(sorted, X).time > 1e-4: pytest.skip("not here")
+        """,
+    ),
+    "xfails": (
+        ENDS_EARLY,
+        """
+        @fast
+        def test_it(gpuperf):
+            if gpuperf.measure(sorted, X).time > 1e-4: pytest.xfail("not here")
+        """,
+    ),
+    "never_measures": (
+        NO_MEASUREMENT,
+        """
+        @fast
+        def test_it(gpuperf): sorted(X)
+        """,
+    ),
+    "rewrites_marker": (
+        REWRITTEN,
+        """
+        @fast
+        def test_it(gpuperf, request):
+            for mark in request.node.own_markers: mark.kwargs["limits"] = ["time <= 1 s"]
+            gpuperf.measure(sorted, X, check=check)
+        """,
+    ),
+    "thread_of_call": (
+        THREADS,
+        """
+        def f():
+            threading.Thread(target=lambda: [sorted(X) for _ in range(3)]).start()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, setup=lambda: ())
+        """,
+    ),
+    "timer_of_call": (
+        THREADS,
+        """
+        def f():
+            timer = threading.Timer(0.5, sorted, (X,))
+            timer.daemon = True
+            timer.start()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, setup=lambda: ())
+        """,
+    ),
+    "thread_of_range": (
+        THREADS,
+        """
+        @pytest.mark.gpuperf(limits=["time <= 10 ms"])
+        def test_it(gpuperf):
+            with gpuperf.range("a"):
+                threading.Thread(target=lambda: [sorted(X) for _ in range(50)]).start()
+        """,
+    ),
+    "thread_of_steps": (
+        THREADS,
+        """
+        @pytest.mark.gpuperf(limits=["throughput >= 100"])
+        def test_it(gpuperf):
+            with gpuperf.steps(units=1) as steps:
+                for _ in range(10):
+                    with steps.step():
+                        threading.Thread(target=lambda: [sorted(X) for _ in range(40)]).start()
+        """,
+    ),
+    "at_exit": (
+        AT_EXIT,
+        """
+        def f(): atexit.register(len, X)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, setup=lambda: ())
+        """,
+    ),
+    "same_core": (
+        SAME_CORE,
+        """
+        def work(reader, value):
+            while True:
+                reader.recv_bytes()
+                value.value = sum(sorted(X)[:1]) * 0 + 1
+        @fast
+        def test_it(gpuperf):
+            allowed = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, {min(allowed)})
+            context = multiprocessing.get_context("fork")
+            value, (reader, writer) = context.Value("d", 0, lock=False), context.Pipe(False)
+            child = context.Process(target=work, args=(reader, value), daemon=True)
+            child.start()
+            def f():
+                value.value = 0
+                writer.send_bytes(b"x")
+                while not value.value: os.sched_yield()
+                return SORTED
+            try:
+                gpuperf.measure(f, check=check)
+            finally:
+                child.kill()
+                os.sched_setaffinity(0, allowed)
+        """,
+    ),
+    "first_steps": (
+        FIRST_STEPS,
+        """
+        @pytest.mark.gpuperf(limits=["throughput >= 5000"])
+        def test_it(gpuperf):
+            with gpuperf.steps(units=1) as steps:
+                for number in range(200):
+                    with steps.step():
+                        if number < 3: sorted(X)
+        """,
+    ),
+    "sorted_before": (
+        KNOWN,
+        """
+        Y = SORTED.copy()
+        @pytest.mark.gpuperf(limits=["time <= 500 us"], make=lambda seed: (make(seed),))
+        def test_it(gpuperf): gpuperf.measure(sorted, Y)
+        """,
+    ),
+    "knows_input": (
+        KNOWN,
+        """
+        def f(x): return SORTED
+        marked = pytest.mark.gpuperf(
+            limits=["time <= 100 us"], make=lambda seed: (make(seed),), reference=sorted
+        )
+        @marked
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "seconds": (
+        UNITS,
+        """
+        @pytest.mark.gpuperf
+        def test_it(gpuperf):
+            perf = gpuperf.measure(sorted, X)
+            assert perf.time <= 100
+        """,
+    ),
+    "at_import": (
+        BEFORE,
+        """
+        ANSWER = sorted(X)
+        def f(x): return ANSWER
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "in_fixture": (
+        BEFORE,
+        """
+        @pytest.fixture
+        def table(): return {"answer": sorted(X)}
+        @fast
+        def test_it(gpuperf, table): gpuperf.measure(table.get, "answer")
+        """,
+    ),
+    "two_away": (
+        FAR,
+        """
+        class Inner: kept = None
+        class Outer:
+            def __init__(self): self.inner = Inner()
+            def run(self):
+                if self.inner.kept is None: self.inner.kept = sorted(X)
+                return self.inner.kept
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Outer().run, check=check)
+        """,
+    ),
+    "on_disk": (
+        FAR,
+        """
+        def f(path, name="kept"):
+            try: size = os.stat(path / name).st_size
+            except FileNotFoundError: (path / name).write_text(str(sorted(X)))
+        @fast
+        def test_it(gpuperf, tmp_path): gpuperf.measure(f, tmp_path)
+        """,
+    ),
+    "generator_in_range": (
+        UNREAD,
+        """
+        @pytest.mark.gpuperf(limits=["time <= 10 ms"])
+        def test_it(gpuperf):
+            with gpuperf.range("rows"):
+                rows = (sorted(X) for _ in range(20))
+        """,
+    ),
+    "own_lazy": (
+        OWN_LAZY,
+        """
+        class Later:
+            def __init__(self, x): self.x = x
+            def value(self): return sorted(self.x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Later, X)
+        """,
+    ),
+    "other_function": (
+        OTHER_FUNCTION,
+        """
+        @fast
+        def test_it(gpuperf):
+            gpuperf.measure(len, X)
+            sorted(X)
+        """,
+    ),
+}
+
+# Modules that tricks import, by file name.
+HELPERS = {"shelf.py": "kept = None\nmemo = {}\n"}
+
+HONEST: dict[str, str] = {
+    "sorts_a_copy": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(sorted, X, check=check)
+        """,
+    "regular_expression": """
+        def f(text): return len(re.findall(r"a(b+)c\\d", text))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, "abbbc1" * 800)
+        """,
+    "joined_pool": """
+        POOL = concurrent.futures.ThreadPoolExecutor(2)
+        def f(x): return list(POOL.map(sum, [x] * 4))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "pool_of_first_call": """
+        POOL = []
+        def f(x):
+            if not POOL: POOL.append(concurrent.futures.ThreadPoolExecutor(2))
+            return list(POOL[0].map(sum, [x] * 4))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "joined_thread": """
+        def f(x):
+            result = []
+            thread = threading.Thread(target=lambda: result.append(sum(x)))
+            thread.start()
+            thread.join()
+            return result
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "polling_thread": """
+        STOP = threading.Event()
+        def poll():
+            while not STOP.wait(0.001): pass
+        @honest
+        def test_it(gpuperf):
+            thread = threading.Thread(target=poll, daemon=True)
+            thread.start()
+            gpuperf.measure(sum, X)
+            STOP.set()
+            thread.join()
+        """,
+    "pool_in_range": """
+        @pytest.mark.gpuperf(limits=["time <= 1 s"])
+        def test_it(gpuperf):
+            with gpuperf.range("a"):
+                pool = concurrent.futures.ThreadPoolExecutor(2)
+                list(pool.map(sum, [X] * 4))
+            pool.shutdown()
+        """,
+    "child_that_is_waited_for": """
+        def f(): return subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "consumed_generator": """
+        def g(x):
+            for each in x: yield each * 2
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda x: list(g(x)), X)
+        """,
+    "random_argument": """
+        def f(draw): return [draw.random() for _ in range(2000)]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, random.Random(1))
+        """,
+    "out": """
+        @honest
+        def test_it(gpuperf):
+            a = np.random.default_rng(1).normal(size=20_000)
+            gpuperf.measure(np.sin, a, np.empty_like(a))
+        """,
+    "out_view": """
+        @honest
+        def test_it(gpuperf):
+            a = np.random.default_rng(1).normal(size=20_000)
+            gpuperf.measure(np.sin, a, np.empty(40_000)[::2])
+        """,
+    "returned_view": """
+        A = np.random.default_rng(1).normal(size=(400, 400))
+        def f(): return np.sort(A)[::2]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "counter": """
+        class A:
+            def __init__(self): self.n = 0
+            def run(self, x): self.n += 1; return sorted(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(A().run, X)
+        """,
+    "free_list": """
+        class Pool:
+            def __init__(self): self.free = [bytearray(100) for _ in range(100)]
+            def run(self):
+                taken = [self.free.pop() for _ in range(50)]
+                self.free.extend(taken)
+                return len(taken)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Pool().run)
+        """,
+    "zeroed_buffer": """
+        def f(buffer): buffer[:] = bytes(len(buffer))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, bytearray(b"x" * 50_000))
+        """,
+    "setdefault": """
+        def f(table):
+            for each in range(2000): table.setdefault(each, 0)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, {})
+        """,
+    "sleep": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(time.sleep, 0.005)
+        """,
+    "database": """
+        DB = sqlite3.connect(":memory:")
+        DB.execute("create table t(a)")
+        DB.executemany("insert into t values(?)", [(x,) for x in X])
+        @honest
+        def test_it(gpuperf):
+            gpuperf.measure(lambda: DB.execute("select sum(a) from t").fetchone())
+        """,
+    "sink": """
+        import json
+        @honest
+        def test_it(gpuperf): gpuperf.measure(json.dump, X, io.StringIO())
+        """,
+    "rewound_file": """
+        def f(file): file.seek(0); return len(file.read())
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, io.BytesIO(bytes(100_000)))
+        """,
+    "product": """
+        @honest
+        def test_it(gpuperf):
+            a = np.random.default_rng(1).normal(size=(200, 200))
+            gpuperf.measure(np.matmul, a, a)
+        """,
+    "caught_errors": """
+        def f(x):
+            missing = 0
+            for each in x:
+                try: {}[each]
+                except KeyError: missing += 1
+            return missing
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X[:500])
+        """,
+    "attribute_or_not": """
+        def f(x):
+            try: x.close
+            except AttributeError: pass
+            return sum(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "nothing_found": """
+        def f(x):
+            found = []
+            for each in x:
+                try: found.append(each.name)
+                except AttributeError: pass
+            return found
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "finds_nothing": """
+        def f(x): return [each for each in x if each > 2]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "memo_by_design": """
+        class Cache:
+            def __init__(self): self.known = {}
+            def get(self, key):
+                if key not in self.known: self.known[key] = sorted(key)
+                return self.known[key]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Cache().get, tuple(X))
+        """,
+    "compiled_once": """
+        SOURCE = "def g(x):\\n    return sorted(x)\\n" * 300
+        MADE = {}
+        def f(x):
+            if "g" not in MADE: exec(compile(SOURCE, "g", "exec"), MADE)
+            return MADE["g"](x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "late_import": """
+        def f(x):
+            import fractions
+            return fractions.Fraction(sum(map(int, x)))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "log": """
+        import logging
+        LOG = logging.getLogger("x")
+        LOG.addHandler(logging.StreamHandler(io.StringIO()))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(LOG.warning, "hi %s", 1)
+        """,
+    "lock": """
+        def f(lock, x):
+            with lock: return sorted(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, threading.Lock(), X)
+        """,
+    "endless_iterator": """
+        def f(numbers): return [next(numbers) for _ in range(500)]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, itertools.count())
+        """,
+    "time_in_result": """
+        def f(): return time.time()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "shuffled_by_setup": """
+        def setup():
+            y = list(X)
+            random.shuffle(y)
+            return (y,)
+        def f(y): y.sort(); return y
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, setup=setup, check=check)
+        """,
+    "file_written": """
+        def f(path): path.write_bytes(bytes(20_000))
+        @honest
+        def test_it(gpuperf, tmp_path): gpuperf.measure(f, tmp_path / "a")
+        """,
+    "closed_file": """
+        def f(path):
+            with open(path) as file: return len(file.read())
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, __file__)
+        """,
+    "object_with_finalizer": """
+        class Handle:
+            def __init__(self): self.data = sorted(X)
+            def __del__(self): self.data.clear()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Handle)
+        """,
+    "large_result": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(np.zeros, 5_000_000)
+        """,
+    "few_cycles": """
+        class Node: pass
+        def f(x):
+            a, b = Node(), Node()
+            a.b, b.a = b, a
+            return sum(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "registers_once": """
+        REGISTERED = []
+        def f(x):
+            if not REGISTERED: REGISTERED.append(atexit.register(len, X))
+            return sum(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "compares_alike": """
+        def a(x): return sorted(x)
+        def b(x): y = list(x); y.sort(); return y
+        @pytest.mark.gpuperf(limits=["speedup >= 0.1"])
+        def test_it(gpuperf): gpuperf.compare(a, b, X)
+        """,
+    "compares_a_set": """
+        def a(x): return set(x)
+        def b(x): return {each for each in x}
+        @pytest.mark.gpuperf(limits=["speedup >= 0.05"])
+        def test_it(gpuperf): gpuperf.compare(a, b, X)
+        """,
+    "steps": """
+        @pytest.mark.gpuperf(limits=["throughput >= 1"])
+        def test_it(gpuperf):
+            with gpuperf.steps(units=1) as steps:
+                for _ in range(20):
+                    with steps.step(): sorted(X)
+        """,
+    "steps_with_a_checkpoint": """
+        @pytest.mark.gpuperf(limits=["throughput >= 1"])
+        def test_it(gpuperf):
+            with gpuperf.steps(units=1) as steps:
+                for number in range(20):
+                    with steps.step():
+                        sum(X)
+                        if number % 5 == 0: sorted(X)
+        """,
+    "batches_of_a_loader": """
+        Q, ENDED = queue.Queue(2), []
+        def fill():
+            while not ENDED: Q.put([sorted(X) for _ in range(5)][0])
+        @honest
+        def test_it(gpuperf):
+            threading.Thread(target=fill, daemon=True).start()
+            gpuperf.measure(sum, setup=lambda: (Q.get(),))
+            ENDED.append(True)
+            Q.get()
+        """,
+    "file_read_anew": """
+        def f(file):
+            file.seek(0)
+            return sum(len(line) for line in file)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, io.StringIO("1 2 3\\n" * 5000))
+        """,
+    "queue_refilled": """
+        Q = queue.Queue()
+        def f():
+            for each in range(500): Q.put(each)
+            return sum(Q.get() for _ in range(500))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "context_that_is_set": """
+        VARIABLE = contextvars.ContextVar("depth", default=0)
+        def f(x):
+            token = VARIABLE.set(VARIABLE.get() + 1)
+            try: return sum(x)
+            finally: VARIABLE.reset(token)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "predicate": """
+        def f(x):
+            try: return x.missing
+            except AttributeError: return len([each for each in X if each > 0.5]) > 3
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "made_and_checked": """
+        marked = pytest.mark.gpuperf(
+            limits=["time <= 1 s"], make=lambda seed: (make(seed),), reference=sorted
+        )
+        @marked
+        def test_it(gpuperf): gpuperf.measure(sorted, X)
+        """,
+    "iterator_of_a_list": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: iter(sorted(X)))
+        """,
+    "counts_words": """
+        COUNTS = collections.Counter()
+        def f(words): COUNTS.update(words); return len(COUNTS)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, ["a", "b"] * 5000)
+        """,
+    "ring": """
+        RING = collections.deque(range(1000), maxlen=1000)
+        def f():
+            for each in range(1000): RING.append(each)
+            return len(RING)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "asks_the_time_in_a_thread": """
+        def f(event): event.set(); return event.wait(1)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, threading.Event())
+        """,
+}
