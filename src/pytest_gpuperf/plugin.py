@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.fixture import GpuPerf
+    from pytest_gpuperf.hooks.measuring import Measuring
 
 # The error because of which no test can be measured.
 _REFUSED = pytest.StashKey[pytest.UsageError]()
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
+# What measures in each pytest of this process, the innermost last. A test may start
+# another pytest.
+_measuring: list[Measuring | None] = []
 
 
 class PackageFinder:
@@ -101,6 +105,8 @@ class _FileWatch:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and start at once in a process that collects nothing."""
     config.add_cleanup(_remove_finder)
+    _measuring.append(None)
+    config.add_cleanup(_end_measuring)
     options.enter(config)
     config.addinivalue_line("markers", options.MARKER)
     if options.CHILD_VARIABLE in os.environ:
@@ -178,8 +184,9 @@ def pytest_make_collect_report(
     return report
 
 
+# Without pytest's `request`, which takes as many calls as a tenth of a measured test.
 @pytest.fixture
-def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
+def gpuperf() -> GpuPerf:
     """
     Measure code and compare the results with limits and baselines.
 
@@ -187,15 +194,22 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     `gpuperf.measure`, `.steps`, `.range`, `.compare`, `.binary`, `.capture` and
     `.record` return the measured values.
     """
-    from pytest_gpuperf.hooks import measuring
+    measuring = _measuring[-1]
+    if measuring is None:
+        from pytest_gpuperf.hooks.measuring import not_marked
 
-    return measuring.fixture_of(request.node)
+        raise not_marked()
+    return measuring.fixture()
 
 
 def _remove_finder() -> None:
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if finder is not PackageFinder
     ]
+
+
+def _end_measuring() -> None:
+    _measuring.pop()
 
 
 def _start(config: pytest.Config) -> None:
@@ -205,4 +219,4 @@ def _start(config: pytest.Config) -> None:
         return
     from pytest_gpuperf import hooks
 
-    hooks.register(config)
+    _measuring[-1] = hooks.register(config)

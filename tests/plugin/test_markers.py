@@ -142,7 +142,7 @@ def test_limits_and_counters_add_up_and_of_the_rest_the_closest_wins(
     project.write(
         """
         import pytest
-        from pytest_gpuperf.hooks.markers import PLAN
+        from pytest_gpuperf.hooks.marked import MARKED
 
         pytestmark = pytest.mark.gpuperf(
             limits=["a <= 1"], counters=["dram__bytes.sum"], cache="warm",
@@ -159,7 +159,7 @@ def test_limits_and_counters_add_up_and_of_the_rest_the_closest_wins(
             def test_it(self, request, gpuperf):
                 for name in ("a", "b", "c"):
                     gpuperf.record(name, 1)
-                plan = request.node.stash[PLAN]
+                plan = request.node.stash[MARKED].plan
                 assert sorted(limit.text for limit in plan.limits) == [
                     "a <= 1", "b <= 2", "c <= 3"
                 ]

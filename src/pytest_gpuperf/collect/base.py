@@ -108,7 +108,8 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
     minimum_s: float = 0.0
 
     def __post_init__(self) -> None:
-        why = cache_mistake(self.cache)
+        # The usual mode needs no call.
+        why = "" if self.cache is CacheMode.COLD else cache_mistake(self.cache)
         if why:
             raise MeasureError(f"cache: {why}", remedy=CACHE_REMEDY)
         if self.iterations is not None and self.iterations < 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Protocol, final
 
 from pytest_gpuperf.collect.load import Load, LoadFile
@@ -146,11 +147,14 @@ class CoreLoop:
 
     Args:
         clock: Source of the time.
+
+    Attributes:
+        due_ns: The time from which the loop is timed again [ns].
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._next_ns: int | None = None
+        self.due_ns: float = -inf
         self._loop_ns = 0
 
     def around_s(self) -> float | None:
@@ -164,19 +168,19 @@ class CoreLoop:
         """
         before_ns = self._loop_ns
         now_ns = self._clock.now_ns()
-        if self._next_ns is None or now_ns >= self._next_ns:
-            self._time(now_ns)
+        if now_ns >= self.due_ns:
+            self.refresh(now_ns)
         if min(before_ns, self._loop_ns) <= 0:
             return None
         return (before_ns + self._loop_ns) / 2 / NS_PER_S
 
-    def refresh(self) -> None:
-        """Time the loop again, unless already timed within the last millisecond."""
-        now_ns = self._clock.now_ns()
-        if self._next_ns is None or now_ns >= self._next_ns:
-            self._time(now_ns)
+    def refresh(self, now_ns: int) -> None:
+        """
+        Time the loop again.
 
-    def _time(self, now_ns: int) -> None:
+        Args:
+            now_ns: The current time [ns], from `due_ns` on.
+        """
         if self._clock.conditions():
             self._loop_ns = 0
         else:
@@ -186,7 +190,7 @@ class CoreLoop:
                 # is excluded.
                 loop_ns = min(loop_ns, self._ran_ns())
             self._loop_ns = loop_ns
-        self._next_ns = now_ns + _LOOP_EVERY_NS
+        self.due_ns = now_ns + _LOOP_EVERY_NS
 
     def _ran_ns(self) -> int:
         """

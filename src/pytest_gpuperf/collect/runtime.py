@@ -262,8 +262,10 @@ class CudaRuntime:
 
     def active(self) -> bool:
         """Return True if this process uses a device, and find all devices in use."""
-        if self._loaded() is None:
-            return False
+        if self._driver is None:
+            self._driver = self._find()
+            if self._driver is None:  # The usual case of a run without a device.
+                return False
         self._primaries = {
             ordinal: self._primary(ordinal)
             for ordinal in range(self._count())

@@ -101,6 +101,8 @@ class TorchRuntime:
 
     def active(self) -> bool:
         """Return True if torch has started a device that is not CUDA's, and find all of them."""
+        if "torch" not in self._modules:  # Asked several times for each test.
+            return False
         kind = self.kind()
         self._others = [] if kind is None else self._others_of(kind)
         return kind is not None

@@ -341,6 +341,7 @@ class _Blocks:
             stored=[now - effect for effect in self.effects],
             session_ids=[""] * len(self.effects),
             mean=now - raw,
+            dof=len(self.effects) - 1,
             scale=self.scaled.scale,
         )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from statistics import median
 
-from pytest_gpuperf.compute.alone import narrowed
 from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.compute.spread import (
@@ -24,6 +24,8 @@ from pytest_gpuperf.model.metric import Better
 # The tail on each side of a change's two-sided interval. It equals the level of a run of
 # one pair, so that the interval of a significant change never contains "no change".
 INTERVAL_TAIL = 0.01
+# The exponential of more is not finite.
+_MOST_LOG = 700.0
 # Added to a denominator that may be 0, so that the quotient stays finite.
 _MOST_PART = 1e-12
 
@@ -40,6 +42,8 @@ _REFERENCE_RATIO = 2.0**2
 _TABLE = 32
 # A deviation of 0.01 %. A smaller variance counts as this value.
 _LEAST_EXTRA = 1e-8
+# A getter, because a comprehension of each test is a call.
+_RUN_VALUES = attrgetter("run_values")
 
 
 def is_exact(comparison: Comparison) -> bool:
@@ -108,7 +112,7 @@ def changes(
     in_order: list[Change | None] = [None] * len(comparisons)
     noisy: list[int] = []
     for place, comparison in enumerate(comparisons):
-        if not is_exact(comparison):
+        if not (comparison.exact and is_exact(comparison)):
             noisy.append(place)
         elif selected[place]:
             in_order[place] = exact_change(comparison)
@@ -290,7 +294,12 @@ class ComparedSuite:
                     # sessions that differ for other reasons do not count as differing
                     # processes.
                     own = min(pooled, test.floor / residual.variance, 1.0)
-                less = own * narrowed(test.run_count) / test.run_share if own else 0.0
+                less = 0.0
+                if own:
+                    # Needed only by runs with fresh processes.
+                    from pytest_gpuperf.compute.alone import narrowed
+
+                    less = own * narrowed(test.run_count) / test.run_share
                 mean = 1 / len(test.stored)
                 part = Part(
                     ratio=mean + 1 - own + less,
@@ -403,10 +412,14 @@ class Tables:
         # Logarithms of reaches by the table's key, then by the row's number. Rows are built on
         # demand, because few suites need all of them.
         self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
+        self._mixtures: dict[int, Mixture] = {}
 
     def mixture(self, dof: int) -> Mixture:
         """Return the mixture for contrasts with `dof` degrees of freedom."""
-        return self._usual.mixture(dof, more_sessions=self.more_sessions)
+        if dof not in self._mixtures:
+            made = self._usual.mixture(dof, more_sessions=self.more_sessions)
+            self._mixtures[dof] = made
+        return self._mixtures[dof]
 
     def reaches(
         self,
@@ -419,15 +432,13 @@ class Tables:
         if not self._large or part.floor:
             variance, extra = residual.variance, residual.extra
             return self._direct(p_values, test.dof, variance, part, extra)
-        log = math.log(residual.variance)
-        between = partial(self._between, p_values, test.dof, part)
+        log, dof = math.log(residual.variance), test.dof
         if not residual.extra:
-            return between(0.0, log)
+            return self._between(p_values, dof, part, 0.0, log)
         place = math.log2(max(residual.extra, _LEAST_EXTRA))
         number = math.floor(place)
-        below, above = (
-            between(extra, log) for extra in (2.0**number, 2.0 ** (number + 1))
-        )
+        below = self._between(p_values, dof, part, 2.0**number, log)
+        above = self._between(p_values, dof, part, 2.0 ** (number + 1), log)
         # Linear interpolation of logarithms overestimates by at most 0.8 %.
         share = place - number
         return [
@@ -467,7 +478,9 @@ class Tables:
         rows = self._rows.setdefault((p_values, dof, extra), {})
         place = (log - self._low) / self._step if self._step else 0.0
         number = min(max(int(place), 0), _TABLE - 2)
-        for missing in {number, number + 1}.difference(rows):
+        for missing in (number, number + 1):
+            if missing in rows:
+                continue
             variance = math.exp(self._low + self._step * missing)
             reaches = self._direct(p_values, dof, variance, part, extra)
             rows[missing] = [*map(math.log, reaches)]
@@ -479,15 +492,15 @@ class Tables:
 
 
 def relative_shift(log_shift: float | None) -> float | None:
-    """Convert a shift on a log scale to a relative shift, or None if unknown."""
-    return None if log_shift is None else math.expm1(log_shift)
+    """Convert a shift on a log scale to a finite relative shift, or None if unknown."""
+    return None if log_shift is None else math.expm1(min(log_shift, _MOST_LOG))
 
 
 def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
-    then = [session.run_values for session in test.comparison.stored]
+    then = map(_RUN_VALUES, test.comparison.stored)
     nothing = not any(map(any, then))
     reference = 0.0 if nothing else test.in_unit(test.mean)
     change = partial(
@@ -497,7 +510,7 @@ def change_of(
         reference=reference,
         session_count=len(test.stored),
         run_count=test.run_count,
-        machine_shift=math.expm1(residual.shift) if residual.shift else None,
+        machine_shift=relative_shift(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
         core_shift=relative_shift(test.comparison.core_shift),
         clock_shift=relative_shift(test.comparison.clock_shift),

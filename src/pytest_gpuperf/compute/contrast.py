@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from statistics import median
 
 from pytest_gpuperf.compute.drift import TREND_SESSIONS
@@ -37,6 +38,7 @@ _HALF_SHARE = 0.4
 _LEAST_P = 0.001  # Two-sided, against the test's other sessions.
 # Number of tests that estimate a group's spread. More only cost time.
 _EVIDENCE = 100
+_RUN_VALUES = attrgetter("run_values")
 
 
 class Nearest(BulkRecord, frozen=True, kw_only=True):
@@ -86,6 +88,8 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
         highest: The highest of five or more deciding fresh processes, or None.
 
         of_trend: Whether the spread of the stored sessions is taken about their trend.
+
+        dof: Degrees of freedom of the variance of the stored sessions.
     """
 
     comparison: Comparison
@@ -93,6 +97,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     stored: Sequence[float]
     session_ids: Sequence[str]
     mean: float
+    dof: int
     left_out: str = ""
     scale: float = 0.0
     run_share: float = 1.0
@@ -105,11 +110,6 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     def run_count(self) -> int:
         """The number of processes in the current session."""
         return len(self.comparison.current.run_values)
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom of the variance of the stored sessions."""
-        return len(self.stored) - (2 if self.of_trend else 1)
 
     @property
     def difference(self) -> float:
@@ -157,6 +157,9 @@ def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
         distant = [
             (number, place)
             for number, contrast in enumerate(tests)
+            # Written out, because hardly any values are far apart.
+            if len(contrast.stored) >= _LEAST_SESSIONS
+            and max(contrast.stored) - min(contrast.stored) >= _LEAST_DISTANCE
             for place in _distant(contrast)
         ]
         if not distant:  # The usual case.
@@ -233,7 +236,7 @@ def fitting(
 
 def _contrast(comparison: Comparison) -> Contrast:
     sessions = (*comparison.stored, comparison.current)
-    values = [value for session in sessions for value in session.run_values]
+    values = [*chain.from_iterable(map(_RUN_VALUES, sessions))]
     if min(values) > 0:
         scale, scaled = 0.0, [*map(math.log, values)]
     else:
@@ -259,6 +262,7 @@ def _contrast(comparison: Comparison) -> Contrast:
             pooled = squares / (sum(counts) + count_now - len(runs))
             floor = pooled * max(share, 1 / count_now)
     *stored, now = scaled
+    of_trend = len(stored) >= TREND_SESSIONS
     return Contrast(
         comparison=comparison,
         now=now,
@@ -270,7 +274,8 @@ def _contrast(comparison: Comparison) -> Contrast:
         floor=floor,
         lowest=lowest,
         highest=highest,
-        of_trend=len(stored) >= TREND_SESSIONS,
+        of_trend=of_trend,
+        dof=len(stored) - (2 if of_trend else 1),
     )
 
 

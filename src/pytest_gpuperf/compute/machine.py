@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter, mul
-from statistics import fmean, median
+from itertools import chain, repeat
+from operator import attrgetter, mul, sub
+from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.drift import about_trend
@@ -61,7 +61,7 @@ _OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)
 # Largest change of a process's logarithm at constant speed of the core. A process that
 # is further off was not slowed by the core.
 _MOST_CHANGE = 0.2
-_LOOP = attrgetter("loop_s")
+_LOOP, _RUN_VALUES = attrgetter("loop_s"), attrgetter("run_values")
 # Neighbours, clocks and kinds of core change the time of a loop by less.
 _MOST_RATIO = 10
 # Assumed variance of the loop's logarithm between two releases or builds of Python.
@@ -233,7 +233,7 @@ def at_one_speed(
     if not current.cores or 2 * len(known) <= len(stored):
         return None
     sessions = (*known, current)
-    if min([min(session.run_values) for session in (*stored, current)]) <= 0:
+    if min(map(min, map(_RUN_VALUES, (*stored, current)))) <= 0:
         return None
     loops = [[*map(math.log, map(_LOOP, session.cores))] for session in sessions]
     slope, precision = _slope(sessions, loops)
@@ -241,15 +241,18 @@ def at_one_speed(
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
     *then, now = loops
-    usual = fmean([fmean(s) if len(s) > 1 else s[0] for s in then])
+    means = [math.fsum(s) / len(s) if len(s) > 1 else s[0] for s in then]
+    usual = math.fsum(means) / len(means)
     converted = _at_speed(sessions, loops, usual, slope)
     if converted is None:
         return None
-    (distance,) = _core_distances([median(now) - usual])
+    distance = _core_distance((median(now) if len(now) > 1 else now[0]) - usual)
     of_known = iter(converted)
     return AtOneSpeed(
         current=converted[-1],
-        stored=tuple([next(of_known) if s.cores else s for s in stored]),
+        stored=tuple(converted[:-1])
+        if len(known) == len(stored)
+        else tuple([next(of_known) if s.cores else s for s in stored]),
         log_shift=slope * distance,
         variance=distance**2 / precision
         + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
@@ -288,14 +291,7 @@ def without_machine(
 
         references: Reference workloads, which always count as controls.
     """
-    residuals = [
-        Residual(
-            difference=t.difference,
-            variance=_variance(t, t.stored),
-            extra=t.comparison.core_variance,
-        )
-        for t in tests
-    ]
+    corrected: dict[int, Residual] = {}
     witnesses = [*references]
     by_class = _by_class(witnesses)
     for name, members in _by_class(tests).items():
@@ -310,10 +306,16 @@ def without_machine(
             ]
         )
         if any(move is not None for move in moves):
-            corrected = _without_moves(contrasts, moves)
-            for place, residual in zip(members, corrected, strict=True):
-                residuals[place] = residual
-    return residuals
+            corrected |= zip(members, _without_moves(contrasts, moves), strict=True)
+    return [
+        corrected.get(place)
+        or Residual(
+            difference=test.now - test.mean,
+            variance=_variance(test, test.stored),
+            extra=test.comparison.core_variance,
+        )
+        for place, test in enumerate(tests)
+    ]
 
 
 def common_moves(controls: Iterable[Contrast]) -> dict[str, CommonMove]:
@@ -362,9 +364,9 @@ def _without_moves(
     for test, move in zip(tests, moves, strict=True):
         then = {} if move is None else move.sessions
         now = 0.0 if move is None else move.log_shift
-        shifts = [then.get(name, 0.0) for name in test.session_ids]
-        middle = fmean(shifts)
-        sessions = [shift - middle for shift in shifts]
+        shifts = [*map(then.get, test.session_ids, repeat(0.0))]
+        middle = math.fsum(shifts) / len(shifts)
+        sessions = [*map(sub, shifts, repeat(middle))]
         steps.append((sessions, now - middle))
         for value, step in zip(test.stored, sessions, strict=True):
             distance = value - test.mean
@@ -376,14 +378,12 @@ def _without_moves(
     followed = followed_share(squares=squares, products=products, noise=noise)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
-        rest = [
-            value - followed.share * step
-            for value, step in zip(test.stored, sessions, strict=True)
-        ]
+        left = map(mul, repeat(followed.share), sessions)
+        rest = [*map(sub, test.stored, left)]
         shift = followed.share * now
         residuals.append(
             Residual(
-                difference=test.difference - shift,
+                difference=test.now - test.mean - shift,
                 variance=_variance(test, rest),
                 extra=followed.variance_left(now) + test.comparison.core_variance,
                 shift=shift,
@@ -402,8 +402,8 @@ def _variance(test: Contrast, values: Sequence[float]) -> float:
     if test.of_trend:
         squares = about_trend(values)
     else:
-        mean = test.mean
-        squares = sum([(value - mean) * (value - mean) for value in values])
+        apart = [*map(sub, values, repeat(test.mean))]
+        squares = sum(map(mul, apart, apart))
     return max(squares / max(1, test.dof), LEAST_VARIANCE)
 
 
@@ -429,35 +429,35 @@ def _slope(
         of_group = [*chain.from_iterable(loops[group])]
         if len(of_group) <= 1:
             continue  # A single process shows no power.
-        values = chain.from_iterable([s.run_values for s in sessions[group]])
-        pairs = list(zip(of_group, map(math.log, values), strict=True))
+        values = chain.from_iterable(map(_RUN_VALUES, sessions[group]))
+        times = [*map(math.log, values)]
         usual_loop = median(of_group)
-        rests = [time - _USUAL_SLOPE * loop for loop, time in pairs]
+        rests = [*map(sub, times, map(mul, repeat(_USUAL_SLOPE), of_group))]
         usual_rest = median(rests)
-        # A process that is further off was not slowed by the core.
-        pairs = [
-            pair
-            for pair, rest in zip(pairs, rests, strict=True)
-            if abs(rest - usual_rest)
-            <= _OTHER_SLOPES * abs(pair[0] - usual_loop) + _MOST_CHANGE
-        ]
-        if pairs:
-            # Lists, because each item of a generator is a call.
-            middle = fmean([loop for loop, _ in pairs])
-            products = [(loop - middle) * time for loop, time in pairs]
-            squares = [(loop - middle) ** 2 for loop, _ in pairs]
+        # Loops, because each comprehension of each test is a call.
+        near: list[tuple[float, float]] = []
+        near_loops: list[float] = []
+        for loop, time, rest in zip(of_group, times, rests, strict=True):
+            apart = _OTHER_SLOPES * abs(loop - usual_loop) + _MOST_CHANGE
+            # A process that is further off was not slowed by the core.
+            if abs(rest - usual_rest) <= apart:
+                near.append((loop, time))
+                near_loops.append(loop)
+        if near:
+            middle = math.fsum(near_loops) / len(near)
+            products, squares = [], []
+            for loop, time in near:
+                products.append((loop - middle) * time)
+                squares.append((loop - middle) ** 2)
             weighted += math.fsum(products) / _PROCESS_NOISE
             precision += math.fsum(squares) / _PROCESS_NOISE
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
 
 
-def _core_distances(distances: Iterable[float]) -> list[float]:
-    """Return the core's part of each distance of a loop, nearly all of a large distance."""
-    return [
-        distance * square / (square + _LOOP_NOISE)
-        for distance in distances
-        for square in (distance * distance,)
-    ]
+def _core_distance(distance: float) -> float:
+    """Return the core's part of the distance of a loop, nearly all of a large distance."""
+    square = distance * distance
+    return distance * square / (square + _LOOP_NOISE)
 
 
 def _at_speed(
@@ -471,13 +471,20 @@ def _at_speed(
 
     None if no float holds a converted value.
     """
-    distances = _core_distances([loop - usual for loop in chain.from_iterable(loops)])
-    factors = iter([math.exp(-slope * distance) for distance in distances])
-    run_values = [tuple(map(mul, s.run_values, factors)) for s in sessions]
-    # A value measured alone is compared with the suite's, so both need one speed.
-    alone_values = [
-        _alone_at_speed(s, usual, slope) if s.alone_values else () for s in sessions
-    ]
+    run_values: list[tuple[float, ...]] = []
+    alone_values: list[tuple[float, ...]] = []
+    # Loops, because each comprehension of each test is a call.
+    for session, of_session in zip(sessions, loops, strict=True):
+        values: list[float] = []
+        for value, loop in zip(session.run_values, of_session, strict=True):
+            distance = loop - usual
+            square = distance * distance  # As `_core_distance` has it.
+            distance = distance * square / (square + _LOOP_NOISE)
+            values.append(value * math.exp(-slope * distance))
+        run_values.append(tuple(values))
+        # A value measured alone is compared with the suite's, so both need one speed.
+        alone = session.alone_values
+        alone_values.append(_alone_at_speed(session, usual, slope) if alone else ())
     if math.inf in chain(*run_values, *alone_values):
         return None
     return with_checked(sessions, run_values=run_values, alone_values=alone_values)
@@ -487,6 +494,5 @@ def _alone_at_speed(
     session: SessionValue, usual: float, slope: float
 ) -> tuple[float, ...]:
     loops = map(math.log, map(_LOOP, session.alone_cores))
-    distances = _core_distances([loop - usual for loop in loops])
-    factors = [math.exp(-slope * distance) for distance in distances]
+    factors = [math.exp(-slope * _core_distance(loop - usual)) for loop in loops]
     return tuple(map(mul, session.alone_values, factors))

@@ -11,6 +11,7 @@ from pytest_gpuperf.model.counters import COUNTED_DTYPES, CounterGap
 from pytest_gpuperf.model.frozen import Frozen, no_number, replace, shown
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.roofline import (
+    UNDECLARED,
     Attainment,
     Bound,
     Peak,
@@ -85,19 +86,6 @@ class Roof(Frozen, frozen=True, kw_only=True):
     attained: Attainment | None = None
     estimates: tuple[Estimate, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
-
-
-# The result of most measurements, created once.
-_UNDECLARED = Roof(
-    unmeasured=tuple(
-        unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
-        for metric, remedy in (
-            (_FRACTION, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
-            (_INTENSITY, "pass work=Work(bytes=…, flop=…, dtype=…)"),
-            (_AT_CLOCK, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
-        )
-    )
-)
 
 
 def roofline(
@@ -408,7 +396,7 @@ def roof_of(
         use_unknown: Whether the use of the device is unknown, so that there is no roof.
     """
     if work is None:
-        return _UNDECLARED
+        return Roof(unmeasured=UNDECLARED)
     fraction, attained = (
         (unmeasured(_FRACTION, GapCode.NOT_STATED, _USE_UNKNOWN, _SAY_USE), None)
         if use_unknown

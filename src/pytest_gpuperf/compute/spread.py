@@ -28,8 +28,8 @@ from types import MappingProxyType
 from pytest_gpuperf.compute.stats import (
     CONFIDENCE,
     median,
+    mixed_tail,
     series_interval,
-    student_tail,
 )
 from pytest_gpuperf.model.change import TimeBase
 from pytest_gpuperf.model.frozen import Frozen
@@ -137,13 +137,17 @@ class Mixture(Frozen, frozen=True, kw_only=True):
             enough: Probability from which the exact value does not matter. The result may then be
                 any value of at least `enough`.
         """
-        squares, p_value = self.dof * variance, 0.0
-        for prior, whole, dof, weight in self.parts:
-            error = math.sqrt(max((prior + squares) / whole, floor) * ratio + extra)
-            p_value += weight * student_tail(dof, difference / error)
-            if p_value >= enough:
-                break
-        return p_value
+        squares = self.dof * variance
+        tails = [
+            (
+                weight,
+                dof,
+                difference
+                / math.sqrt(max((prior + squares) / whole, floor) * ratio + extra),
+            )
+            for prior, whole, dof, weight in self.parts
+        ]
+        return mixed_tail(tails, enough=enough)
 
     def reach(
         self,
@@ -380,10 +384,9 @@ def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
     target = math.log(p_value)
 
     def excess(log_difference: float) -> float:
-        difference, p = math.exp(log_difference), 0.0
-        for weight, error, dof in scaled:
-            p += weight * student_tail(dof, difference / error)
-        return math.log(p or _LEAST_P) - target
+        difference = math.exp(log_difference)
+        tails = [(weight, dof, difference / error) for weight, error, dof in scaled]
+        return math.log(mixed_tail(tails) or _LEAST_P) - target
 
     low = high = math.log(sum(weight * error for weight, error, _ in scaled))
     above = below = excess(low)

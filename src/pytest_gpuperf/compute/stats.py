@@ -22,7 +22,6 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import add
-from statistics import fmean
 
 # Of every displayed interval (docs/judging.md section 2).
 CONFIDENCE = 0.99
@@ -70,7 +69,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
     if not 0 <= fraction <= 1:
         message = f"{fraction!r} is not between 0 and 1"
         raise ValueError(message)
-    return _quantile_of_sorted(sorted(values), fraction)
+    return sorted_quantile(sorted(values), fraction)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -85,7 +84,7 @@ def mean(values: Sequence[float]) -> float:
         1e+308
     """
     try:
-        return fmean(values)
+        return math.fsum(values) / len(values)
     except OverflowError:
         half = math.fsum(value / 2 / len(values) for value in values)
         return min(max(2 * half, min(values)), max(values))
@@ -99,7 +98,7 @@ def mean_logs(groups: Iterable[Sequence[float]]) -> list[float]:
         groups: Numbers > 0, >= 1 of them in each group. A usual group has one.
     """
     return [
-        math.log(values[0]) if len(values) == 1 else fmean([*map(math.log, values)])
+        math.log(values[0]) if len(values) == 1 else mean([*map(math.log, values)])
         for values in groups
     ]
 
@@ -217,7 +216,7 @@ def series_interval(
     low, high = ordered[rank - 1], ordered[-rank]
     if distance <= most:
         return low, high
-    middle, stretch = _quantile_of_sorted(ordered, 0.5), distance / most
+    middle, stretch = sorted_quantile(ordered, 0.5), distance / most
     high = middle + stretch * (high - middle)
     if low <= 0:
         return middle - stretch * (middle - low), high
@@ -310,21 +309,44 @@ def student_tail(dof: int, t: float) -> float:
         >>> round(student_tail(1, 1.0), 12)
         0.25
     """
-    if abs(t) > _HUGE:
-        return 0.0 if t > 0 else 1.0
-    square = t * t
-    cosine2 = dof / (dof + square)
-    sine = math.sqrt(square / (dof + square))
-    total = 0.0
-    for coefficient in _cosine_coefficients(dof):
-        total = total * cosine2 + coefficient
-    if dof % 2:
-        angle = math.atan(abs(t) / math.sqrt(dof))
-        inside = (angle + sine * math.sqrt(cosine2) * total) * 2 / math.pi
-    else:
-        inside = sine * total
-    upper = max((1.0 - inside) / 2, 0.0)  # In this order NaN stays NaN.
-    return upper if t >= 0 else 1.0 - upper
+    return mixed_tail(((1.0, dof, t),))
+
+
+def mixed_tail(
+    parts: Iterable[tuple[float, int, float]], *, enough: float = math.inf
+) -> float:
+    """
+    Return the sum of weighted tails of Student's t.
+
+    A mixture has dozens of parts, and a call for each of them would take most of the time.
+
+    Args:
+        parts: Weight, degrees of freedom and t of each part.
+
+        enough: The sum from which further parts do not matter, and are left out.
+    """
+    sum_of_tails = 0.0
+    for weight, dof, t in parts:
+        if abs(t) > _HUGE:
+            tail = 0.0 if t > 0 else 1.0
+        else:
+            square = t * t
+            cosine2 = dof / (dof + square)
+            sine = math.sqrt(square / (dof + square))
+            total = 0.0
+            for coefficient in _cosine_coefficients(dof):
+                total = total * cosine2 + coefficient
+            if dof % 2:
+                angle = math.atan(abs(t) / math.sqrt(dof))
+                inside = (angle + sine * math.sqrt(cosine2) * total) * 2 / math.pi
+            else:
+                inside = sine * total
+            upper = max((1.0 - inside) / 2, 0.0)  # In this order NaN stays NaN.
+            tail = upper if t >= 0 else 1.0 - upper
+        sum_of_tails += weight * tail
+        if sum_of_tails >= enough:
+            break
+    return sum_of_tails
 
 
 def change_point(values: Sequence[float], *, least: float) -> int | None:
@@ -390,7 +412,10 @@ def _neighbours_correlation(batches: Sequence[float], sample_count: int) -> floa
     return min(found / (1 - 4 / count), (count - 2) / (count + 2))
 
 
-def _quantile_of_sorted(ordered: Sequence[float], fraction: float) -> float:
+def sorted_quantile(ordered: Sequence[float], fraction: float) -> float:
+    """
+    Return a quantile of sorted numbers, as `quantile` does, without a check of either.
+    """
     place = fraction * (len(ordered) - 1)
     below = int(place)
     weight = place - below

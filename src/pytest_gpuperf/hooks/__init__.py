@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_gpuperf.hooks.gate import Gate
+    from pytest_gpuperf.hooks.measuring import Measuring
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 __all__ = [
@@ -43,9 +44,9 @@ _PAYLOADS = (
 )
 
 
-def register(config: pytest.Config) -> None:
+def register(config: pytest.Config) -> Measuring | None:
     """
-    Register the plugin objects of this process.
+    Register the plugin objects of this process, and return the one that measures.
 
     A worker measures. A controller judges once a test has measured. The only process of
     a run does both. A child run measures and writes the results to a file.
@@ -53,7 +54,7 @@ def register(config: pytest.Config) -> None:
     manager = config.pluginmanager
     if options.is_controller(config) and not options.is_active(config):
         manager.register(Controller(config), "gpuperf-gate")
-        return
+        return None
     # Imported here, because this is the first use of these packages.
     from pytest_gpuperf.hooks.identity import Identity
     from pytest_gpuperf.hooks.measuring import Leases, Measuring
@@ -80,6 +81,7 @@ def register(config: pytest.Config) -> None:
         manager.register(measuring, "gpuperf-measuring")
     manager.register(Identity(config), "gpuperf-identity")
     manager.register(Leases(measuring.bench), "gpuperf-leases")
+    return measuring
 
 
 class Controller:

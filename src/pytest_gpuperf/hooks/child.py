@@ -17,8 +17,7 @@ from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import digests, outcomes
-from pytest_gpuperf.hooks.identity import KEY
-from pytest_gpuperf.hooks.markers import TEST_ID
+from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
@@ -147,25 +146,28 @@ class Child:
         result = yield
         names = self.spec.names
         place = {test_id: index for index, test_id in enumerate(self.spec.test_ids)}
-        chosen = []
+        chosen: list[tuple[pytest.Item, MarkedTest]] = []
         for item in items:
-            if TEST_ID not in item.stash:
+            marked = marked_of(item)
+            if marked is None:
                 continue
-            key = item.stash.get(KEY, item.stash[TEST_ID])
-            test_id = names.get(key) if names else item.stash[TEST_ID]
+            test_id: str | None = marked.test_id
+            if names:
+                test_id = names.get(marked.key or marked.test_id)
             if test_id is not None and test_id in place:
                 # The parent's id of the test may contain a different folder.
-                item.stash[TEST_ID] = test_id
-                chosen.append(item)
-        kept = set(map(id, chosen))
+                marked.test_id = test_id
+                chosen.append((item, marked))
+        kept = {id(item) for item, _ in chosen}
         dropped = [item for item in items if id(item) not in kept]
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = sorted(chosen, key=lambda item: place[item.stash[TEST_ID]])
+        chosen.sort(key=lambda pair: place[pair[1].test_id])
+        items[:] = [item for item, _ in chosen]
         if self.spec.identity.collects:
-            for item in items:
+            for item, marked in chosen:
                 digest = digests.parameters_of(item)
-                test_id = item.stash[TEST_ID]
+                test_id = marked.test_id
                 self._answer(ChildAnswer(test_id=test_id, parameters_digest=digest))
             items.clear()
         return result
@@ -175,7 +177,7 @@ class Child:
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
         """Note the parent's id of the running test, because node ids may differ here."""
-        self._test_id = item.stash[TEST_ID]
+        self._test_id = item.stash[MARKED].test_id
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)

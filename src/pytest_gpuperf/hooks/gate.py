@@ -92,6 +92,8 @@ class Gate:
         self._failed_parts: set[str] = set()
         # Call reports as pytest received them.
         self._calls: dict[str, pytest.TestReport] = {}
+        # The report that this object logs now.
+        self._logged: pytest.TestReport | None = None
         # The verdicts explained in reports, by test id.
         self._explained: dict[str, Sequence[Verdict]] = {}
         self._shifts: tuple[MachineShift, ...] = ()
@@ -130,17 +132,21 @@ class Gate:
         self, report: pytest.TestReport
     ) -> Generator[None, object, object]:
         """Take the measurements out of a report, and log or hold the reports inside."""
+        if report is self._logged:  # It was taken with its setup report.
+            return (yield)
         inside = report.__dict__.pop("gpuperf_inside", None)
         node_id = report.nodeid  # pytest makes the text anew each time.
         if inside is None:
-            self.suite.took(node_id, report.when, report.duration)
+            self.suite.took(node_id, report)
+            self._note_phase(report)
             self._take(report)
             if report.when == "call" and self.suite.test_of(node_id):
                 self._calls[node_id] = report
             return (yield)
-        call, teardown = [self._unpacked(report, inner) for inner in inside]
-        for phase in (report, call, teardown):
-            self.suite.took(node_id, phase.when, phase.duration)
+        call, teardown = inside
+        if isinstance(call, dict):  # The reports come from a worker.
+            call, teardown = [self._unpacked(report, inner) for inner in inside]
+        self.suite.took(node_id, report, call, teardown)
         self.suite.reported(node_id)  # All three phases have passed.
         measured = self._take(call, passed=True)
         held = None
@@ -156,13 +162,12 @@ class Gate:
 
     def pytest_runtest_logfinish(self) -> None:
         """Update the JSON report after the end of a test."""
-        steps.report_so_far(self.suite)
+        if self.suite.config.json is not None:
+            steps.report_so_far(self.suite)
 
     def _unpacked(
-        self, outer: pytest.TestReport, inner: pytest.TestReport | dict[str, Any]
+        self, outer: pytest.TestReport, inner: dict[str, Any]
     ) -> pytest.TestReport:
-        if not isinstance(inner, dict):  # A report of this process.
-            return inner
         hook = self.config.hook.pytest_report_from_serializable
         report: Any = hook(config=self.config, data=inner)
         for name in _XDIST:
@@ -175,25 +180,24 @@ class Gate:
     ) -> Measured | None:
         # Text if the report comes from a worker.
         payload = report.__dict__.pop("gpuperf", None)
-        self._note_phase(report)
         if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
-        measured = None if payload is None else _measured(payload, report)
+        measured = _measured(payload, report) if isinstance(payload, str) else payload
         if measured is None:
             return None
         if measured.test_id in self.suite.results:
             # A worker on a host without the folder of the run could not announce its tests.
             refuse_each(self.config)
         missed = outcomes.missed_limits(measured)
-        early = report.skipped and bool(measured.records)
-        judged = passed or report.passed or early
+        early = report.outcome == "skipped" and bool(measured.records)
+        judged = passed or report.outcome == "passed" or early
         failed = measured.body_failed or bool(missed)
         self.suite.receive(measured, passed=judged and not failed)
         if not passed and outcomes.passed_unexpectedly(report):
             self.suite.withdraw(measured.test_id)
-        if report.skipped and hasattr(report, "wasxfail"):
+        if report.outcome == "skipped" and hasattr(report, "wasxfail"):
             self._xfailed[measured.test_id] = None
-        if report.failed and not passed:
+        if not passed and report.failed:
             self._explained[report.nodeid] = missed
             if isinstance(report.longrepr, str):  # The text comes from a worker.
                 outcomes.fail(report, report.longrepr)
@@ -224,8 +228,15 @@ class Gate:
             outcomes.apply_unmeasured(call, measured, self.suite.config)
             if outcomes.passed_unexpectedly(call):
                 self.suite.withdraw(measured.test_id)
+        node_id = call.nodeid
+        if self.suite.test_of(node_id):
+            self._calls[node_id] = call
+        if self.suite.config.junit_properties:
+            teardown.user_properties += self.suite.properties_of(node_id)
         for report in (call, teardown):
+            self._logged = report
             self.config.hook.pytest_runtest_logreport(report=report)
+        self._logged = None
 
     def pytest_report_teststatus(
         self, report: pytest.TestReport
@@ -424,8 +435,9 @@ class Gate:
                 "traceback is above: correct the hook"
             )
         self._why_red = next(iter(suite.complaints), "")
+        fatal = suite.fatal_tests()
         for test_id in suite.results:
-            failures = suite.failures_of(test_id)
+            failures = suite.failures_of(test_id) if test_id in fatal else ()
             if failures and test_id not in self._xfailed:
                 self._why_red = terminal.decided_line(failures[0])
                 break
@@ -487,7 +499,8 @@ class Gate:
         Another plugin may have reported them as a pass. If pytest passes, the run may also
         have ended before suspects are decided, for example by `pytest.exit`.
         """
-        for node_id, report in self._calls.items():
+        fatal = self.suite.fatal_tests()
+        for node_id, report in self._calls.items() if fatal else ():
             test_id = self.suite.test_of(node_id)
             if test_id is None or report.failed or test_id in self._xfailed:
                 continue
@@ -528,6 +541,7 @@ class Gate:
         with collector_paused():
             title, *lines = terminal.run_lines(
                 run,
+                counted=self.suite.counted,
                 width=width,
                 verbose=verbose,
                 in_failures=explained.__contains__,
@@ -558,14 +572,12 @@ class Gate:
         self.suite.forget()
 
 
-def _measured(payload: Measured | str, report: pytest.TestReport) -> Measured | None:
+def _measured(payload: str, report: pytest.TestReport) -> Measured | None:
     """
-    Return the measurements in a report, decoded if another process sent them.
+    Return the measurements that another process sent in a report.
 
     Unreadable measurements fail the report and return None.
     """
-    if not isinstance(payload, str):  # Measured in this process.
-        return payload
     try:
         return codec.from_text(payload, Measured, path=report.nodeid)
     except RecordError as error:

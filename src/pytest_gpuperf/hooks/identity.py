@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
+from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.terminal import twins_line
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.checkout import Checkout
 
-# The key of a test, if it differs from the test id.
-KEY = pytest.StashKey[str]()
-# The test as a command-line argument, if its id is not one.
-TYPED = pytest.StashKey[str]()
 # Parts of the path of an installed file, in any environment.
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -177,21 +173,22 @@ class Identity:
         named: set[int] = set()
         twins = []
         for place, item in enumerate(items):
-            if PLAN not in item.stash:
+            marked = marked_of(item)
+            if marked is None:
                 continue
             key, node_id = self.keys.key_of(item), item.nodeid
             first = by_key.get(key) or by_id.get(node_id)
             if first is None:
                 by_key[key] = by_id[node_id] = item
-                test_id = item.stash[TEST_ID]
-                if key != test_id:
-                    item.stash[KEY] = key
-                    if not self.keys.is_typed(item, test_id):
-                        item.stash[TYPED] = self.keys.typed(item)
+                if key != marked.test_id:
+                    marked.key = key
+                    if not self.keys.is_typed(item, marked.test_id):
+                        marked.typed = self.keys.typed(item)
             elif _is_repeat(first, item) and by_key.get(key) is first:
                 counts[key] = counts.get(key, 1) + 1
                 # A plugin may repeat the same object.
-                items[place] = item = _copy_of(item) if id(item) in named else item  # noqa: PLW2901 - in its place
+                if id(item) in named:
+                    items[place] = item = _copy_of(item, marked)  # noqa: PLW2901 - in its place
                 self._number(first, item, key, counts[key])
             else:
                 twins.append((first, item))
@@ -200,7 +197,7 @@ class Identity:
 
     def _number(self, first: pytest.Item, item: Any, key: str, number: int) -> None:  # noqa: ANN401 - an item, of which no type has an _id
         """Give a repeat of a test a numbered id. pytest has no public way to change an id."""
-        test_id = first.stash[TEST_ID]
+        test_id = first.stash[MARKED].test_id
         # The group that xdist appends to an id stays behind the number.
         group = first.nodeid.removeprefix(test_id)
         node_id = f"{test_id}#{number}{group}"
@@ -210,9 +207,10 @@ class Identity:
             item._nodeid = node_id  # noqa: SLF001 - as xdist does
         else:
             item._id = parsed.parse(node_id)  # noqa: SLF001 - as xdist does
-        item.stash[TEST_ID] = f"{test_id}#{number}"
-        item.stash[KEY] = f"{key}#{number}"
-        item.stash[TYPED] = self.keys.typed(item)
+        marked: MarkedTest = item.stash[MARKED]
+        marked.test_id = f"{test_id}#{number}"
+        marked.key = f"{key}#{number}"
+        marked.typed = self.keys.typed(item)
 
 
 def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
@@ -222,11 +220,11 @@ def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
     return place[1] is not None and place == first.location and item.path == first.path
 
 
-def _copy_of(item: pytest.Item) -> pytest.Item:
+def _copy_of(item: pytest.Item, marked: MarkedTest) -> pytest.Item:
     """Return a copy of a test item with its own stash, report sections and fixture request."""
     copied: Any = copy.copy(item)
     copied.stash = pytest.Stash()
-    copied.stash[PLAN], copied.stash[TEST_ID] = item.stash[PLAN], item.stash[TEST_ID]
+    copied.stash[MARKED] = marked.copy()
     copied.user_properties = [*item.user_properties]
     copied._report_sections = []  # noqa: SLF001 - the list of the first is not its own
     # Only functions and doctests have this method.

@@ -23,6 +23,7 @@ from pytest_gpuperf.config import (
     text_mistake,
 )
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
+from pytest_gpuperf.hooks.marked import MARKED, MarkedTest
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.record import WORK_DOUBTS
 from pytest_gpuperf.model.roofline import Grade
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.model.verdict import Limit
-
-TEST_ID = pytest.StashKey[str]()
-PLAN = pytest.StashKey[Plan]()
 
 _KEYWORDS = (
     "limits",
@@ -81,24 +79,39 @@ def read_markers(
         re.split(r"[:(]", line)[0] == _UNSAFE
         for line in measuring[0].config.getini("markers")
     )
+    # The sets of parameters of a function share its markers, and so a plan.
+    readers: dict[tuple[object, ...], tuple[_MarkerReader, Plan]] = {}
     for item in measuring:
+        names = getattr(item, "fixturenames", ())
+        marks = [id(mark) for mark in item.own_markers if mark.name == "gpuperf"]
+        shared = getattr(item, "function", item), "gpuperf" in names, *marks
+        reader, plan = readers.get(shared) or _read(item)
+        if not reader.names_metrics:
+            readers[shared] = reader, plan
         # Taken before loadgroup appends the name of the group.
-        item.stash[TEST_ID] = item.nodeid
-        reader = _MarkerReader(item)
-        item.stash[PLAN] = plan = reader.plan()
+        node_id = item.nodeid
+        item.stash[MARKED] = MarkedTest(node_id, plan)
         if not reader.is_marked:
             # So that `-m gpuperf` selects the test.
             item.add_marker("gpuperf")
         if has_threads:
             item.add_marker(_UNSAFE)
-        mistakes += [f"{item.nodeid}: {text}" for text in reader.mistakes]
-        if plan.counters or any(is_counter(limit.metric) for limit in plan.limits):
+        if reader.mistakes:
+            mistakes += [f"{node_id}: {text}" for text in reader.mistakes]
+        if plan.counters or (
+            plan.limits and any(is_counter(limit.metric) for limit in plan.limits)
+        ):
             mistakes += mistakes_of(item, plan)
     if mistakes:
         report.outcome = "failed"
         report.result = []
         # Every parameter set of a function repeats the same mistakes.
         report.longrepr = "\n".join(dict.fromkeys(mistakes))
+
+
+def _read(item: pytest.Item) -> tuple[_MarkerReader, Plan]:
+    reader = _MarkerReader(item)
+    return reader, reader.plan()
 
 
 class _MarkerReader:
@@ -108,6 +121,8 @@ class _MarkerReader:
         self.item = item
         self.mistakes: list[str] = []
         self.is_marked = False
+        # Whether the names of metrics, and so the plan, depend on the test's parameters.
+        self.names_metrics = False
         # Names that the test may record.
         self.metrics: frozenset[str] = frozenset()
 
@@ -118,6 +133,7 @@ class _MarkerReader:
         if "records" in keywords:
             recorded = self._checked(keywords, "records", _records) or recorded
         if _NAMING & keywords.keys():
+            self.names_metrics = True
             code = getattr(getattr(self.item, "function", None), "__code__", None)
             parameters = getattr(getattr(self.item, "callspec", None), "params", {})
             texts = (*_texts(code), *_texts(tuple(parameters.values())))

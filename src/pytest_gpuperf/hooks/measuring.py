@@ -15,6 +15,7 @@ from pytest_gpuperf.collect.session import collection_digest, new_session
 from pytest_gpuperf.errors import (
     ConfigError,
     GpuPerfError,
+    MetricUnavailableError,
     PerfAssertionError,
     ReportError,
     UnitError,
@@ -27,8 +28,8 @@ from pytest_gpuperf.hooks.digests import (
     parameters_of,
     read_functions,
 )
-from pytest_gpuperf.hooks.identity import KEY, TYPED, KeyMaker
-from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
+from pytest_gpuperf.hooks.identity import KeyMaker
+from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.timing import TimingMeasurer
@@ -47,7 +48,6 @@ from pytest_gpuperf.report.terminal import machine_line, slow_line, start_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from pytest_gpuperf.config import Plan
     from pytest_gpuperf.fixture.values import Ledger
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.pipeline.isolation import CounterRequest
@@ -79,21 +79,19 @@ def _count_before(session: pytest.Session, bench: Bench) -> None:
     site, measurer = bench.site, bench.measurer
     if not isinstance(measurer, TimingMeasurer):
         return
-    plans = [
-        (item, item.stash[PLAN]) for item in session.items if TEST_ID in item.stash
-    ]
+    tests = [(i, marked) for i in session.items if (marked := marked_of(i)) is not None]
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # Nearly all runs return here, before anything is loaded.
     if not any(
         is_named
         or (
-            any(map(is_counter, (*plan.counters, *plan.judged)))
+            any(map(is_counter, (*test.plan.counters, *test.plan.judged)))
             and not _never_runs(item)
         )
-        for item, plan in plans
+        for item, test in tests
     ):
         return
-    requests = _counter_requests(plans, site)
+    requests = _counter_requests(tests, site)
     if not requests:
         return
     from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
@@ -113,7 +111,7 @@ def _count_before(session: pytest.Session, bench: Bench) -> None:
 
 
 def _counter_requests(
-    plans: Sequence[tuple[pytest.Item, Plan]], site: Site
+    tests: Sequence[tuple[pytest.Item, MarkedTest]], site: Site
 ) -> list[CounterRequest]:
     from pytest_gpuperf.measure.counters import (
         cache_control_of,
@@ -126,15 +124,15 @@ def _counter_requests(
     capability = None if device is None else device.compute_capability
     return [
         CounterRequest(
-            test_id=item.stash[TEST_ID],
+            test_id=test.test_id,
             path=str(item.path),
             metrics=metrics,
             counters=made_of(metrics, capability),
-            cache_control=cache_control_of(plan),
+            cache_control=cache_control_of(test.plan),
         )
-        for item, plan in plans
+        for item, test in tests
         if not _never_runs(item)
-        and (metrics := counter_metrics(plan, site.config.collectors))
+        and (metrics := counter_metrics(test.plan, site.config.collectors))
     ]
 
 
@@ -201,51 +199,33 @@ class Leases:
         turns = self._bench.measurer.turns
         if turns is None:
             return (yield)
-        measures = TEST_ID in item.stash
-        with turns.measuring(item.stash[TEST_ID]) if measures else turns.working():
+        test = marked_of(item)
+        with turns.working() if test is None else turns.measuring(test.test_id):
             return (yield)
 
 
-FIXTURE = pytest.StashKey[GpuPerf]()
-_DIGESTS = pytest.StashKey[Digests]()
 # For records that come from a recording or are not used.
 _UNKNOWN = Digests()
-_BENCH = pytest.StashKey[Bench]()
-# The bench of a test that runs unmeasured although others are measured.
-_UNMEASURED = pytest.StashKey[Bench]()
+# A test whose body runs unmeasured although others are measured, and its bench.
+_UNMEASURED = pytest.StashKey[tuple[MarkedTest, Bench]]()
 # Raised while a record is built or written, if it contains a value of a foreign type.
 _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
-# A report made while this is set belongs to a subtest.
-_BODY_RUNS = pytest.StashKey[bool]()
-_VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
 
 
 def _has_no_values(item: pytest.Item) -> bool:
     """Return True if pytest found no values for a test's parameters, as with missing files."""
-    reasons = (mark.kwargs.get("reason", "") for mark in item.own_markers)
-    return any(str(reason).startswith(_NO_VALUES) for reason in reasons)
+    # A loop, because each item of a generator is a call.
+    for mark in item.own_markers:
+        if str(mark.kwargs.get("reason", "")).startswith(_NO_VALUES):
+            return True
+    return False
 
 
-def fixture_of(item: pytest.Item) -> GpuPerf:
-    """
-    Return the fixture of a test, created on the first call.
-
-    Raises:
-        ConfigError: The test requested gpuperf in its body, so that its markers were
-            not read.
-    """
-    if PLAN not in item.stash:
-        message = f"{item.nodeid} requests gpuperf with getfixturevalue"
-        raise ConfigError(message, remedy="add gpuperf to the test's arguments")
-    if FIXTURE in item.stash:
-        return item.stash[FIXTURE]
-    item.stash[FIXTURE] = made = GpuPerf(
-        test_id=item.stash.get(TEST_ID, item.nodeid),
-        plan=item.stash[PLAN],
-        bench=item.stash.get(_UNMEASURED, item.config.stash[_BENCH]),
-        advise=partial(_advice, item),
-    )
-    return made
+def not_marked() -> ConfigError:
+    """Return the error of a running test whose markers were not read."""
+    test_id = environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    message = f"{test_id or 'a test'} requests gpuperf with getfixturevalue"
+    return ConfigError(message, remedy="add gpuperf to the test's arguments")
 
 
 def identity_of(workerinput: Mapping[str, Any], run_id: str | None) -> ProcessIdentity:
@@ -287,7 +267,6 @@ class Measuring:
         self.memory = memory
         self.judging = judging
         self._identifies = not bench.lenient and bench.site.config.replay is None
-        config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: dict[str, None] = {}
         self._keys = KeyMaker(config)
@@ -299,6 +278,9 @@ class Measuring:
         self._deselected: set[int] = set()
         # The ledger of the test whose body is running.
         self._ledger: Ledger | None = None
+        # The test of the last hook, looked up once and not in each of its phases.
+        self._item: pytest.Item | None = None
+        self._test: MarkedTest | None = None
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -334,28 +316,32 @@ class Measuring:
         """Note the modules that run only in part, because of deselected tests."""
         self._deselected.update(map(id, items))
         if options.selects_measured(self.config):
-            items = [item for item in items if TEST_ID in item.stash]
+            items = [item for item in items if MARKED in item.stash]
         self._partial_modules.update(dict.fromkeys(map(self._module_of, items)))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Publish the tests that are going to measure, and the modules that run as a whole."""
         if options.only_shows(session.config):
             return
-        measuring = [i for i in session.items if TEST_ID in i.stash]
-        keys = {i.stash[TEST_ID]: i.stash[KEY] for i in measuring if KEY in i.stash}
+        measuring = [i for i in session.items if MARKED in i.stash]
+        tests = [item.stash[MARKED] for item in measuring]
+        keys = {test.test_id: test.key for test in tests if test.key}
         selection = collection_digest(options.selecting(session.config))
         collected = self._collected_ids
         # By identity, because xdist changes the node ids of groups.
         kept = set(map(id, session.items))
         left_out = [i for i in self._collected if id(i) not in kept]
         dropped = [
-            item.stash[TEST_ID]
+            test.test_id
             for item in left_out
-            if TEST_ID in item.stash and id(item) not in self._deselected
+            if (test := marked_of(item)) is not None
+            and id(item) not in self._deselected
         ]
-        count = len({i.stash[TEST_ID] for i in self._collected if TEST_ID in i.stash})
+        marked = filter(None, map(marked_of, self._collected))
+        count = len({test.test_id for test in marked})
         unchanged, since, why_none = self._leave_unchanged(measuring, selection)
-        measuring = [i for i in measuring if TEST_ID in i.stash]
+        tests = [test for test in tests if test.test_id not in unchanged]
+        measuring = [item for item in measuring if MARKED in item.stash]
         self.pytest_deselected(left_out)
         self._collected.clear()
         self._deselected.clear()
@@ -374,7 +360,7 @@ class Measuring:
             modules |= read  # Some of these modules have no tests.
         self.bench.site.expect(
             Expected(
-                test_ids=tuple(item.stash[TEST_ID] for item in measuring),
+                test_ids=tuple([test.test_id for test in tests]),
                 whole_modules=tuple(
                     m for m in modules if m not in self._partial_modules
                 ),
@@ -412,7 +398,10 @@ class Measuring:
         from pytest_gpuperf.measure.bench import unmeasuring_bench
         from pytest_gpuperf.pipeline.changed import unchanged_tests
 
-        items = {i.stash.get(KEY, i.stash[TEST_ID]): i for i in measuring}
+        items = {
+            item.stash[MARKED].key or item.stash[MARKED].test_id: item
+            for item in measuring
+        }
         found = unchanged_tests(
             site,
             self.memory,
@@ -432,9 +421,10 @@ class Measuring:
         )
         bench, test_ids = unmeasuring_bench(site, void), []
         for item in left:
-            test_ids.append(item.stash[TEST_ID])
-            del item.stash[TEST_ID]
-            item.stash[_UNMEASURED] = bench
+            test = item.stash[MARKED]
+            test_ids.append(test.test_id)
+            del item.stash[MARKED]
+            item.stash[_UNMEASURED] = test, bench
         return tuple(test_ids), found.commit, ""
 
     def _modules_read(self) -> tuple[dict[str, None], dict[str, None]]:
@@ -507,23 +497,23 @@ class Measuring:
         with suppress(ReportError):
             site.prepare()
         _ = self.bench.measurer.references  # Loads the reference workloads.
+        if site.device() is None:  # Nothing to take turns on.
+            self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
-            read_functions(i for i in session.items if TEST_ID in i.stash)
+            read_functions(i for i in session.items if MARKED in i.stash)
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
-        plans = (item.stash[PLAN] for item in session.items if PLAN in item.stash)
-        if any(plan.limits or plan.min_grade for plan in plans):
+        tests = [test for test in map(marked_of, session.items) if test is not None]
+        if any(test.plan.limits or test.plan.min_grade for test in tests):
             import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
 
             device = site.device()
             gpu_name = None if device is None else device.name
-            for item in session.items:
-                if PLAN in item.stash:
-                    test_id = item.stash.get(TEST_ID, item.nodeid)
-                    self.memory.learn(test_id, item.stash.get(KEY, ""))
+            for test in tests:
+                self.memory.learn(test.test_id, test.key)
             # The first test that needs the store fails with this error.
             with suppress(GpuPerfError):
                 self.memory.read(slugs_of_machine(site.environment, gpu_name))
@@ -538,29 +528,62 @@ class Measuring:
         Its passed call and teardown reports travel inside its setup report, so that
         they are not yet counted when a regression is confirmed.
         """
-        if TEST_ID not in item.stash or not self._may_change(item):
+        test = self._test if item is self._item else self._look_up(item)
+        if test is None or not self._may_change(test):
             return None
         # The only private import. pytest has no public way to run a test without
         # logging its reports.
         from _pytest.runner import runtestprotocol  # noqa: TID251 - see above
 
-        hook = item.ihook
-        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        # pytest makes the text anew each time.
+        hook, node_id, location = item.ihook, item.nodeid, item.location
+        hook.pytest_runtest_logstart(nodeid=node_id, location=location)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        for report in self._nested(reports):
+        for report in self._nested(test, reports):
             hook.pytest_runtest_logreport(report=report)
-        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        hook.pytest_runtest_logfinish(nodeid=node_id, location=location)
         return True
 
-    def _may_change(self, item: pytest.Item) -> bool:
-        plan = _plan(item)
+    def _look_up(self, item: pytest.Item) -> MarkedTest | None:
+        self._item, self._test = item, marked_of(item)
+        return self._test
+
+    def fixture(self) -> GpuPerf:
+        """
+        Return the fixture of the running test, created on the first call.
+
+        Raises:
+            ConfigError: The test requested gpuperf in its body, so that its markers were
+                not read.
+        """
+        item, test, bench = self._item, self._test, self.bench
+        if item is None or (test is None and _UNMEASURED not in item.stash):
+            raise not_marked()
+        if test is None:
+            test, bench = item.stash[_UNMEASURED]
+        if test.fixture is None:
+            test.fixture = GpuPerf(
+                test_id=test.test_id,
+                plan=test.plan,
+                bench=bench,
+                advise=partial(_advice, item),
+            )
+        return test.fixture
+
+    def _may_change(self, test: MarkedTest) -> bool:
+        plan = test.plan
         return self.judging and self.bench.site.may_change(
             has_limits=bool(plan.limits or plan.min_grade)
         )
 
-    def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
+    def _nested(
+        self, test: MarkedTest, reports: list[pytest.TestReport]
+    ) -> list[pytest.TestReport]:
         """Return the reports to log now: one report with the others inside, or all reports."""
-        early = [report.__dict__.pop("gpuperf_early", False) for report in reports]
+        early = [False, False]
+        if test.ended_early:
+            test.ended_early = False
+            early = [report.__dict__.pop("gpuperf_early", False) for report in reports]
         # The test measured in its fixtures.
         if early == [True, False]:
             setup = pytest.TestReport(
@@ -575,35 +598,41 @@ class Measuring:
             reports[1].when = "call"
         if len(reports) != len(("setup", "call", "teardown")):
             return reports
-        first, *rest = reports
-        call, teardown = rest
-        unsettled = call.passed or early[1] or outcomes.passed_unexpectedly(call)
-        if not (first.passed and unsettled) or teardown.failed:
+        first, call, teardown = reports
+        unsettled = (
+            call.outcome == "passed" or early[1] or outcomes.passed_unexpectedly(call)
+        )
+        passed = first.outcome == "passed" and teardown.outcome != "failed"
+        if not (passed and unsettled):
             return reports
-        inside: list[object] = [*rest]
+        inside: list[object] = [call, teardown]
         if self.in_worker_process:  # Nothing but builtins may leave a worker.
             hook = self.config.hook.pytest_report_to_serializable
-            inside = [hook(config=self.config, report=report) for report in rest]
+            inside = [hook(config=self.config, report=r) for r in (call, teardown)]
         first.gpuperf_inside = inside  # type: ignore[attr-defined] # our own, for the gate
         return [first]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Reset the state of a test, and check its requirements before its fixtures run."""
-        # The fixture of an attempt that pytest-rerunfailures repeats.
-        if FIXTURE in item.stash:
-            del item.stash[FIXTURE]
-            item.stash[_VERDICTS] = ()
-        if TEST_ID not in item.stash:
+        test = self._test if item is self._item else self._look_up(item)
+        if test is None:
+            if _UNMEASURED in item.stash:
+                item.stash[_UNMEASURED][0].fixture = None
             return
+        # The fixture of an attempt that pytest-rerunfailures repeats.
+        if test.fixture is not None:
+            test.fixture, test.verdicts = None, ()
         # Digests of the first attempt are kept, because that attempt may have changed
         # its parameters.
-        if self._identifies and _DIGESTS not in item.stash:
-            item.stash[_DIGESTS] = digests_of(item)
-        lacking = self.bench.measurer.lacking(_plan(item).requires)
-        if lacking:
-            ledger = fixture_of(item).ledger
-            raise ledger.refuse("requires", lacking)
+        if self._identifies and test.digests is None:
+            test.digests = digests_of(item)
+        measurer, requires = self.bench.measurer, test.plan.requires
+        # A test without requirements lacks at most its turn on the GPU.
+        if requires or measurer.turns is not None:
+            lacking = measurer.lacking(requires)
+            if lacking:
+                raise self.fixture().ledger.refuse("requires", lacking)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
@@ -612,8 +641,9 @@ class Measuring:
 
         The live line is erased before pytest writes its own progress.
         """
-        if FIXTURE in item.stash:
-            item.stash[FIXTURE].ledger.closed = True
+        test = self._test if item is self._item else self._look_up(item)
+        if test is not None and test.fixture is not None:
+            test.fixture.ledger.closed = True
             self.bench.measurer.rest()
         if self._live_line is not None:
             self._live_line.end()
@@ -627,15 +657,16 @@ class Measuring:
         during collection, so that no body has run before.
         """
         self.bench.site.ran_count += 1
-        if TEST_ID not in item.stash:
+        test = self._test if item is self._item else self._look_up(item)
+        if test is None:
             return (yield)
-        gpuperf, plan = fixture_of(item), _plan(item)
+        gpuperf, plan = test.fixture or self.fixture(), test.plan
         references = self.bench.measurer.references
         if references is not None:
             references.begin()
         if self._live_line is not None:
             self._live_line.begin()
-        item.stash[_BODY_RUNS], self._ledger = True, gpuperf.ledger
+        test.in_body, self._ledger = True, gpuperf.ledger
         try:
             if plan.uses_fixture:
                 result = yield
@@ -643,43 +674,40 @@ class Measuring:
                 with gpuperf.range(""):
                     result = yield
         finally:
-            del item.stash[_BODY_RUNS]
-            self._ledger = None
+            test.in_body, self._ledger = False, None
         if references is not None:
             references.after()
         limited = bool(plan.limits or plan.min_grade)
         if limited and self.judging and not self.bench.site.config.disable:
-            self._hold_limits(item, gpuperf, plan)
+            self._hold_limits(test, gpuperf.ledger)
         return result
 
-    def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
+    def _hold_limits(self, test: MarkedTest, ledger: Ledger) -> None:
         try:
-            verdicts = self._judge_limits(item, gpuperf.ledger, plan)
+            verdicts = self._judge_limits(test, ledger)
         except UnitError as error:
             # The mistake is in the marker. A traceback would show the plugin's own code.
             raise pytest.fail.Exception(_of_limit(error), pytrace=False) from None
-        item.stash[_VERDICTS] = verdicts
+        test.verdicts = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
-            text = self._missed_text(gpuperf.ledger, verdicts)
+            text = self._missed_text(ledger, verdicts)
             raise PerfAssertionError(text, verdict=missed[0])
 
-    def _judge_limits(
-        self, item: pytest.Item, ledger: Ledger, plan: Plan
-    ) -> tuple[Verdict, ...]:
+    def _judge_limits(self, test: MarkedTest, ledger: Ledger) -> tuple[Verdict, ...]:
         """
         Return a verdict per limit of a test.
 
         Raises:
             UnitError: The unit of a limit differs from the unit of the recorded number.
         """
+        plan, test_id = test.plan, test.test_id
         if not (plan.limits or plan.min_grade):
             return ()
         from pytest_gpuperf.pipeline.verdicts import judge_limits
 
-        test_id = item.stash[TEST_ID]
-        self.memory.learn(test_id, item.stash.get(KEY, ""))
-        digests = item.stash.get(_DIGESTS, _UNKNOWN)
+        self.memory.learn(test_id, test.key)
+        digests = test.digests or _UNKNOWN
         verdicts = judge_limits(
             plan,
             test_id,
@@ -688,8 +716,8 @@ class Measuring:
             self.memory,
             grades=self.bench.site.config.grades,
         )
-        if TYPED in item.stash:
-            verdicts = tuple(replace(v, typed=item.stash[TYPED]) for v in verdicts)
+        if test.typed:
+            verdicts = tuple(replace(v, typed=test.typed) for v in verdicts)
         return verdicts
 
     def _missed_text(self, ledger: Ledger, verdicts: Sequence[Verdict]) -> str:
@@ -701,7 +729,11 @@ class Measuring:
         return outcomes.failure_text(verdicts, self.bench.site.config, perfs)
 
     def _judge_what_ended_early(
-        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+        self,
+        test: MarkedTest,
+        ledger: Ledger,
+        report: pytest.TestReport,
+        call: pytest.CallInfo[None],
     ) -> None:
         """
         Check the limits of a test that measured before a skip or a missing value.
@@ -711,21 +743,19 @@ class Measuring:
         """
         config = self.bench.site.config
         lacked = outcomes.lacked_a_value(call)
-        if not (lacked or report.skipped):  # Nearly all tests.
+        if not (lacked or report.skipped):
             return
-        ledger = item.stash[FIXTURE].ledger
         if config.disable or not (self.judging and ledger.records):
             return
-        verdicts = item.stash.get(_VERDICTS, ())
         try:
-            verdicts = verdicts or self._judge_limits(item, ledger, _plan(item))
+            verdicts = test.verdicts or self._judge_limits(test, ledger)
         except UnitError as error:
             outcomes.fail(report, _of_limit(error))
             return
         # The skip already says that values are missing.
         if not lacked:
             verdicts = tuple(v for v in verdicts if v.outcome is not Outcome.UNMEASURED)
-        item.stash[_VERDICTS] = verdicts
+        test.verdicts = verdicts
         expected = report.__dict__.get("gpuperf_expects", False)
         if not expected and any(v.outcome is Outcome.FAILED for v in verdicts):
             ending = outcomes.ending_text(report, call)
@@ -739,54 +769,72 @@ class Measuring:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the measurements to the report, and explain missing values."""
-        measures = TEST_ID in item.stash
+        test = self._test if item is self._item else self._look_up(item)
         if (
-            measures
+            test is not None
             and call.excinfo is not None
             and not self.config.getoption("fulltrace", default=False)
         ):
             outcomes.hide_own_frames(call.excinfo.value)
         report = yield
-        has_fixture = FIXTURE in item.stash
-        if not measures and _UNMEASURED in item.stash and outcomes.lacked_a_value(call):
-            outcomes.skip(report, f"unmeasured: {escape(str(call.excinfo.value))}")  # type: ignore[union-attr] # it ended by this
-        if not measures or call.when == "teardown":
+        if report.user_properties:  # Few tests have any.
             _only_floats(report)
-            # Frees the samples. The report has everything else.
-            if has_fixture:
-                # Every perf refers to its ledger, so this breaks a cycle.
-                item.stash[FIXTURE].ledger.perfs.clear()
-                del item.stash[FIXTURE]
+        if test is None and _UNMEASURED in item.stash and outcomes.lacked_a_value(call):
+            outcomes.skip(report, f"unmeasured: {escape(str(call.excinfo.value))}")  # type: ignore[union-attr] # it ended by this
+        if test is None or test.fixture is None:
             return report
-        if has_fixture and not self.bench.lenient:
-            outcomes.explain_failure(report, call)
-            if _BODY_RUNS in item.stash:
+        ledger = test.fixture.ledger
+        if call.when == "teardown":
+            # Frees the samples. The report has everything else.
+            # Every perf refers to its ledger, so this breaks a cycle.
+            ledger.perfs.clear()
+            test.fixture = None
+        elif not self.bench.lenient:
+            if call.excinfo is not None:
+                outcomes.explain_failure(report, call)
+            if test.in_body:
                 report.gpuperf_part = True  # type: ignore[attr-defined] # our own, for the gate
-            elif call.when == "call" or not report.passed:
-                marked = hasattr(report, "wasxfail")
-                marked = marked or outcomes.passed_unexpectedly(report)
-                if marked and not outcomes.calls_xfail(call):
-                    # Whether the mark expects failures that only the gate can find.
-                    marks = item.iter_markers("xfail")
-                    kinds = [mark.kwargs.get("raises") for mark in marks]
-                    expects = all(
-                        kind is None
-                        or (
-                            isinstance(kind, (type, tuple))
-                            and issubclass(PerfAssertionError, kind)
-                        )
-                        for kind in kinds
-                    )
-                    report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
-                skipped = report.skipped
-                self._judge_what_ended_early(item, report, call)
-                self._attach(item, report, call, skipped=skipped)
-        _only_floats(report)
+            elif call.when == "call" or report.outcome != "passed":
+                self._report(item, test, ledger, report, call)
         return report
+
+    def _report(
+        self,
+        item: pytest.Item,
+        test: MarkedTest,
+        ledger: Ledger,
+        report: pytest.TestReport,
+        call: pytest.CallInfo[None],
+    ) -> None:
+        """
+        Check limits that the end of a test left open, and attach the measurements.
+        """
+        skipped = report.outcome == "skipped"
+        marked = hasattr(report, "wasxfail")
+        if marked or report.outcome != "passed" or call.excinfo is not None:
+            marked = marked or outcomes.passed_unexpectedly(report)
+            if marked and not outcomes.calls_xfail(call):
+                # Whether the mark expects failures that only the gate can find.
+                kinds = [
+                    mark.kwargs.get("raises") for mark in item.iter_markers("xfail")
+                ]
+                expects = all(
+                    kind is None
+                    or (
+                        isinstance(kind, (type, tuple))
+                        and issubclass(PerfAssertionError, kind)
+                    )
+                    for kind in kinds
+                )
+                report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
+            self._judge_what_ended_early(test, ledger, report, call)
+        self._attach(item, test, ledger, report, call, skipped=skipped)
 
     def _attach(
         self,
         item: pytest.Item,
+        test: MarkedTest,
+        ledger: Ledger,
         report: pytest.TestReport,
         call: pytest.CallInfo[None],
         *,
@@ -796,7 +844,11 @@ class Measuring:
         Attach the measurements of a test to the report, or fail the test if that is impossible.
 
         Args:
-            item: The test.
+            item: The item of the test.
+
+            test: The test.
+
+            ledger: Its measurements.
 
             report: The report of the test.
 
@@ -805,7 +857,7 @@ class Measuring:
             skipped: True if pytest reported a skip or an expected failure.
         """
         try:
-            measured = self._measured(item, report, call, skipped=skipped)
+            measured = self._measured(item, test, ledger, report, call, skipped=skipped)
             # Sent as text, because a dict of floats triples the time that xdist needs
             # for a test.
             text = codec.to_text(measured)
@@ -814,10 +866,10 @@ class Measuring:
                 outcomes.fail(report, outcomes.unwritable(error))
             return
         # The reports of such a test reach the gate unchanged.
-        mine, passed = self._may_change(item), report.passed
+        mine, passed = self._may_change(test), report.outcome == "passed"
         early = mine and not passed and measured.records and not measured.body_failed
         if early and not outcomes.missed_limits(measured):
-            report.gpuperf_early = True  # type: ignore[attr-defined] # our own, to hold it
+            report.gpuperf_early = test.ended_early = True  # type: ignore[attr-defined] # our own, to hold it
         direct = mine and not self.in_worker_process
         report.gpuperf = measured if direct else text  # type: ignore[attr-defined] # our own, for the gate
         if not (passed and mine):
@@ -826,50 +878,49 @@ class Measuring:
     def _measured(
         self,
         item: pytest.Item,
+        test: MarkedTest,
+        ledger: Ledger,
         report: pytest.TestReport,
         call: pytest.CallInfo[None],
         *,
         skipped: bool,
     ) -> Measured:
-        ledger = item.stash[FIXTURE].ledger
-        plan = _plan(item)
-        digests = item.stash.get(_DIGESTS, _UNKNOWN)
+        plan, digests = test.plan, test.digests or _UNKNOWN
         records = digests.of(ledger.records)
-        verdicts = item.stash.get(_VERDICTS, ())
-        refusals = [
-            Unmeasured(
-                metric=e.metric, code=GapCode(e.code), reason=e.reason, remedy=e.remedy
-            )
-            for e in ledger.refusals
-        ]
+        refusals: tuple[Unmeasured, ...] = ()
+        if ledger.refusals:
+            refusals = tuple(map(_refused, ledger.refusals))
         disabled = self.bench.site.config.disable
         unasked = not records or (disabled and plan.limits)
         # Verdicts on limits give a reason as well.
-        has_reason = bool(refusals or verdicts)
+        has_reason = bool(refusals or test.verdicts)
         if unasked and not has_reason and report.passed:
-            refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
+            refusals = (outcomes.nothing_measured(ledger.raised, disabled=disabled),)
         references = self.bench.measurer.references
         gated = plan.uses_fixture or plan.max_regression
-        ours = outcomes.missed_a_limit(call) or outcomes.lacked_a_value(call)
+        ended, line = call.excinfo is not None, item.location[1]
+        ours = ended and (
+            outcomes.missed_a_limit(call) or outcomes.lacked_a_value(call)
+        )
         return Measured(
-            test_id=item.stash[TEST_ID],
+            test_id=test.test_id,
             records=self.bench.site.keep(records),
-            verdicts=verdicts,
-            refusals=tuple(refusals),
+            verdicts=test.verdicts,
+            refusals=refusals,
             lost=self.bench.site.told_lost(),
             references=() if references is None else references.taken(),
             # The time of a single call is not gated.
             max_regression=plan.max_regression if gated else {"time": None},
-            body_failed=call.excinfo is not None and not (ours or skipped),
+            body_failed=ended and not (ours or skipped),
             skipped=skipped and not ours,
             xfailed=skipped and not ours and hasattr(report, "wasxfail"),
             asserted=ledger.compared,
-            missed=outcomes.missed_assert(ledger, call, report),
+            missed=outcomes.missed_assert(ledger, call, report) if ended else None,
             group=plan.group,
             positional_id=digests.positional_id,
-            line=None if item.location[1] is None else item.location[1] + 1,
-            key=item.stash.get(KEY, ""),
-            typed=item.stash.get(TYPED, ""),
+            line=None if line is None else line + 1,
+            key=test.key,
+            typed=test.typed,
         )
 
     @pytest.hookimpl
@@ -889,8 +940,13 @@ def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook'
     return item.ihook.pytest_gpuperf_recommendations(**facts)
 
 
-def _plan(item: pytest.Item) -> Plan:
-    return item.stash[PLAN]
+def _refused(error: MetricUnavailableError) -> Unmeasured:
+    return Unmeasured(
+        metric=error.metric,
+        code=GapCode(error.code),
+        reason=error.reason,
+        remedy=error.remedy,
+    )
 
 
 def _of_limit(error: UnitError) -> str:
@@ -901,11 +957,10 @@ def _only_floats(report: pytest.TestReport) -> None:
     """
     Turn Figures in user_properties into plain floats, because execnet accepts no subclass.
     """
-    if report.user_properties:  # Few tests have any.
-        report.user_properties = [
-            (name, float(value) if isinstance(value, Figure) else value)
-            for name, value in report.user_properties
-        ]
+    report.user_properties = [
+        (name, float(value) if isinstance(value, Figure) else value)
+        for name, value in report.user_properties
+    ]
 
 
 class LiveLine:

@@ -113,7 +113,7 @@ def expected_failure(report: pytest.TestReport) -> str | None:
 
 def passed_unexpectedly(report: pytest.TestReport) -> bool:
     """Return True if pytest fails a passed call because of a strict xfail mark."""
-    return report.failed and expected_failure(report) is not None
+    return report.outcome == "failed" and expected_failure(report) is not None
 
 
 def expect_failure(report: pytest.TestReport, why: str, text: str) -> None:
@@ -245,12 +245,14 @@ def apply_unmeasured(
     A test that failed for another reason keeps its failure, and a skipped test keeps
     its reason.
     """
-    reasons = [f"{r.metric}: {r.text}" for r in measured.refusals]
-    reasons += [
-        next(iter(terminal.longrepr_lines(verdict))).text
-        for verdict in measured.verdicts
-        if verdict.outcome is Outcome.UNMEASURED
-    ]
+    reasons: list[str] = []
+    if measured.refusals or measured.verdicts:  # Few tests have any.
+        reasons += [f"{r.metric}: {r.text}" for r in measured.refusals]
+        reasons += [
+            next(iter(terminal.longrepr_lines(verdict))).text
+            for verdict in measured.verdicts
+            if verdict.outcome is Outcome.UNMEASURED
+        ]
     if not reasons:
         # Of a disabled measurement, no value was requested.
         reasons += [
@@ -260,6 +262,8 @@ def apply_unmeasured(
             and record.void is not None
             and record.void.code is not VoidCode.DISABLED
         ]
+    if not reasons:
+        return
     text = "; ".join(filter(None, dict.fromkeys(reasons)))
     ended = measured.body_failed or measured.skipped
     if not text or ended or missed_limits(measured):
@@ -285,6 +289,8 @@ def skip(report: pytest.TestReport, text: str) -> None:
 
 def missed_limits(measured: Measured) -> list[Verdict]:
     """Return the verdicts of missed limits."""
+    if not measured.verdicts:  # Nearly all tests.
+        return []
     return [v for v in measured.verdicts if v.outcome is Outcome.FAILED]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.stats import mean
@@ -281,7 +282,10 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     @property
     def sign(self) -> float:
         """1 if a larger value is worse, -1 if a smaller value is worse."""
-        return -1.0 if direction(self.metric) is Better.HIGHER else 1.0
+        better = self.metric.better
+        if better is Better.NEITHER:
+            better = direction(self.metric)
+        return -1.0 if better is Better.HIGHER else 1.0
 
     @property
     def counts(self) -> bool:
@@ -376,6 +380,8 @@ _BEST_FIRST: tuple[str, ...] = (
     *(Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML),
     *(Source.NCU_REPORT, Source.BINARY, Source.USER, Source.HOST),
 )
+# A getter, because a comprehension of each test is a call.
+_SESSION_ID, _ESTIMATE = attrgetter("session.id"), itemgetter(0)
 _Pair = tuple[StoredRecord, SessionValue]
 # An estimate, and the choice of kernels that gave the value.
 _Chosen = tuple[Estimate, "str | None"]
@@ -419,8 +425,7 @@ def case_of(
             number is unknown and all stored sessions are compared.
     """
     usable = [record for record in records if record.void is None]
-    sessions = [s for s in stored if s.session.id != session_id]
-    having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
+    sessions, having = _held(stored, metric, session_id)
     now = _best(metric, usable or records, having)
     estimate, choice = now[0] if now else (None, None)
     first = records[0]
@@ -439,14 +444,14 @@ def case_of(
         metric=of_name,
         limit=limit,
         estimate=estimate,
-        current=SessionValue.of([e for e, _ in now]) if now else None,
+        current=SessionValue.of([*map(_ESTIMATE, now)]) if now else None,
         choice=choice,
         stored=compared,
         oldest=oldest,
         differences=differing,
         other_sources=sources,
         other_machines=other_machines,
-        unmeasured=next((u for u in first.unmeasured if u.metric == metric), None),
+        unmeasured=_gap(first, metric) if first.unmeasured else None,
         void=None if usable else first.void,
         bound_class=first.bound_class,
         kind=first.kind,
@@ -460,19 +465,38 @@ def case_of(
         gpu_uuid="" if about.device is None else about.device.uuid,
         host=first.host,
         session=session,
-        launches=_launches(estimate, about, compared, sessions),
+        launches=_launches(estimate, about, compared, sessions)
+        if estimate is not None and estimate.source == Source.NCU_REPORT
+        else None,
     )
 
 
+def _held(
+    stored: Iterable[StoredRecord], metric: str, session_id: str
+) -> tuple[list[StoredRecord], list[_Pair]]:
+    """Return the other sessions, and those with a value of a metric."""
+    sessions: list[StoredRecord] = []
+    having: list[_Pair] = []
+    for session in stored:
+        if session.session.id != session_id:
+            sessions.append(session)
+            for value in session.values:
+                if value.metric == metric:
+                    having.append((session, value))  # noqa: PERF401 - a call for each session
+    return sessions, having
+
+
+def _gap(record: Record, metric: str) -> Unmeasured | None:
+    return next((u for u in record.unmeasured if u.metric == metric), None)
+
+
 def _launches(
-    estimate: Estimate | None,
+    estimate: Estimate,
     record: Record,
     comparable: Sequence[StoredValue],
     sessions: Iterable[StoredRecord],
 ) -> tuple[float, float] | None:
     """Return the launches behind a total of a captured report, or None if equal or unknown."""
-    if estimate is None or estimate.source != Source.NCU_REPORT:
-        return None
     if metric_of(estimate.metric).combine is not Combine.SUM:
         return None
     ids = {stored.session.id for stored in comparable}
@@ -489,7 +513,11 @@ def _launches(
 
 
 def _notes(records: Iterable[Record]) -> Mapping[str, str]:
-    notes = {n.code: n.text for r in records for n in r.notes if n.code in WAITING}
+    notes: dict[str, str] = {}
+    for record in records:
+        for note in record.notes:
+            if note.code in WAITING:
+                notes[note.code] = note.text
     return notes or NO_NOTES
 
 
@@ -700,12 +728,12 @@ def _best(
 
 
 def _whole(metric: str, records: Iterable[Record]) -> list[_Chosen]:
-    return [
-        (estimate, record.choice)
-        for record in records
-        for estimate in record.estimates
-        if estimate.metric == metric and estimate.kernel is None
-    ]
+    whole: list[_Chosen] = []
+    for record in records:
+        for estimate in record.estimates:
+            if estimate.metric == metric and estimate.kernel is None:
+                whole.append((estimate, record.choice))  # noqa: PERF401 - a comprehension is a call
+    return whole
 
 
 def _alike_now(whole: Iterable[_Chosen], like: Estimate | None) -> list[_Chosen]:
@@ -735,7 +763,9 @@ def _comparable(
     if not alike:
         return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
     apart = _apart(estimate, record, alike, across)
-    equal = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
+    equal = alike
+    if any(apart):  # Nearly never.
+        equal = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
     if not equal:
         return (), apart[-1], ()
     return _stored(equal), NO_FACTS, ()
@@ -816,15 +846,15 @@ def _apart(
     metric, source = like.metric, like.source
     facts = facts_of(now.facts, metric, source)
     # The sessions of one machine share their facts, and those of a file are one object.
-    several = {(id(s.facts), s.schema_version): s.facts for s, _ in pairs}
-    apart = {
-        (place, version): differences_from_stored(
-            facts, facts_of(then, metric, source), version=version, across=across
-        )
-        for (place, version), then in several.items()
-    }
+    apart: dict[tuple[int, int], dict[str, tuple[str, str]]] = {}
     found: list[Facts] = []
     for then, value in pairs:
+        place = id(then.facts), then.schema_version
+        if place not in apart:
+            of_then = facts_of(then.facts, metric, source)
+            apart[place] = differences_from_stored(
+                facts, of_then, version=then.schema_version, across=across
+            )
         own: dict[str, tuple[str, str]] = {}
         if (
             now.parameters_digest != then.parameters_digest
@@ -843,7 +873,7 @@ def _apart(
             }
         if value.unit != like.unit:  # No option makes bytes comparable with seconds.
             own[UNIT] = (value.unit, like.unit)
-        shared = apart[id(then.facts), then.schema_version]
+        shared = apart[place]
         found.append({**own, **shared} if own else shared)
     return found
 
@@ -885,7 +915,7 @@ def _moved(
     """
     if not comparable:
         return NO_FACTS
-    ids = {stored.session.id for stored in comparable}
+    ids = set(map(_SESSION_ID, comparable))
     newest = comparable[-1].session.id
     then: Mapping[str, str] | None = None
     other = None

@@ -15,7 +15,6 @@ from pytest_gpuperf.compute.contrast import contrasts
 from pytest_gpuperf.compute.machine import common_moves
 from pytest_gpuperf.compute.spread import UsualSpread
 from pytest_gpuperf.compute.stats import relative_change
-from pytest_gpuperf.compute.suspects import classes_apart
 from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import (
     POLICY,
@@ -96,6 +95,10 @@ class Look(BulkRecord, frozen=True, kw_only=True):
     suspect: bool = False
     shared: bool = False
     change: Change | None = None
+
+
+# Of a case without anything to compare.
+_NO_LOOK = Look()
 
 
 class FirstLook(Frozen, frozen=True, kw_only=True):
@@ -184,7 +187,7 @@ def first_look(
         )
     )
     looks = [
-        Look() if comparison is None else _look(case, next(first_changes), policy)
+        _NO_LOOK if comparison is None else _look(case, next(first_changes), policy)
         for case, comparison in zip(cases, compared, strict=True)
     ]
     for places in _moved_classes(cases, compared, looks, policy):
@@ -277,15 +280,20 @@ def _is_beyond_the_clock(cases: Sequence[Case], looks: Sequence[Look]) -> bool:
 
 
 def _look(case: Case, change: Change | None, policy: Policy) -> Look:
-    if change is None or case.limit is None or not suffices(case, policy):
+    if change is None or case.limit is None:
         return Look(change=change)
-    effect = worsening_of(case, change)
+    # The first condition is only faster.
+    if not (0 < policy.least_sessions <= len(case.stored) or suffices(case, policy)):
+        return Look(change=change)
     if change.exact:
+        effect = worsening_of(case, change)
         return Look(
             worse=effect > case.limit, better=effect < -case.limit, change=change
         )
     share = policy.suspect_share * case.limit
     raw = _with_machine(case, change)
+    if abs(raw) <= share:  # Nearly all tests.
+        return Look(change=change)
     worse = raw > share and _unlikely(change.p_worse, policy)
     better = raw < -share and _unlikely(change.p_better, policy)
     suspect = (worse or better) and not case.of_file
@@ -307,13 +315,15 @@ def sureness_of(
     cases: Sequence[Case], compared: Sequence[Comparison | None], policy: Policy
 ) -> Sureness:
     """Return the required certainty for a change, given the number of pairs with noise."""
-    count = sum(
-        case.limit is not None
-        and comparison is not None
-        and not is_exact(comparison)
-        and suffices(case, policy)
-        for case, comparison in zip(cases, compared, strict=True)
-    )
+    count = 0
+    # A loop, because each item of a generator is a call.
+    for case, comparison in zip(cases, compared, strict=True):
+        if case.limit is None or comparison is None:
+            continue
+        if not (comparison.exact and is_exact(comparison)):
+            # The first condition is only faster.
+            enough = 0 < policy.least_sessions <= len(case.stored)
+            count += enough or suffices(case, policy)
     return Sureness(
         alpha=policy.level(count),
         pair_count=max(1, count),
@@ -517,6 +527,9 @@ def machine_shifts(
             if confirmation.control:
                 names.setdefault(comparison.shift_group, []).append(case.key.test_id)
     witnesses = reference_comparisons(references, suspects, fresh=True)
+    # Needed only by runs with fresh processes.
+    from pytest_gpuperf.compute.suspects import classes_apart
+
     # A move common to the tests that no reference workload shares is not drift.
     apart = classes_apart(controls, witnesses)
     controls = [c for c in controls if c.shift_group not in apart]

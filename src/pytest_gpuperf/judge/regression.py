@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.compute.alone import Weighed
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
-from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
+from pytest_gpuperf.compute.drift import LEAST_SESSIONS
 from pytest_gpuperf.compute.stats import relative_change
-from pytest_gpuperf.compute.suspects import weighed_changes
 from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
-from pytest_gpuperf.judge.drift import with_drifts
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
@@ -37,6 +35,9 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.compute.alone import Weighed
 
 # One suspect among this many tests. A smaller share does not move the median of a class
 # far.
@@ -90,10 +91,12 @@ def settle(
     for case, change, both in zip(cases, decisive, weighed, strict=True):
         if case.limit is None:
             continue
-        confirmation = _confirmation(case, confirmations)
+        # A name is slow to look up, and nearly no run has confirmations.
+        confirmation = _confirmation(case, confirmations) if confirmations else None
         early = early_verdict(case, policy, confirmation)
         if early is None:
-            early = kernel_verdict(case, policy, confirmation)
+            if confirmation is not None:
+                early = kernel_verdict(case, policy, confirmation)
         elif early.reason is Reason.TOO_FEW_SESSIONS:  # It still shows the change.
             early = verdict_of(
                 case,
@@ -114,6 +117,12 @@ def settle(
         for (case, _), ruling in zip(pairs, rulings, strict=True)
     )
     decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
+    longest = max([len(case.oldest) + len(case.stored) for case in cases], default=0)
+    if longest + 1 < LEAST_SESSIONS:
+        return tuple(decided)
+    # Needed only by long series.
+    from pytest_gpuperf.judge.drift import with_drifts
+
     return with_drifts(decided, cases, references, policy)
 
 
@@ -190,8 +199,6 @@ def _confirmation(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
     """Return the confirmation of a case, or None. Controls do not confirm themselves."""
-    if not confirmations:  # The usual case, and a name is slow to look up.
-        return None
     confirmation = confirmations.get(case.name)
     return None if confirmation is None or confirmation.control else confirmation
 
@@ -221,6 +228,9 @@ def _weighed(
     groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
     places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
     several = [c for p in places if (c := compared[p]) is not None]
+    # Needed only by runs with fresh processes.
+    from pytest_gpuperf.compute.suspects import weighed_changes
+
     of_places = weighed_changes(
         several,
         level=sureness_of(cases, compared, policy),
@@ -297,17 +307,20 @@ def _rulings(
     *,
     complete: bool,
 ) -> list[Ruling]:
-    confirmed = [_confirmation(case, confirmations) for case, _ in pairs]
+    confirmed: list[Confirmation | None] = [None] * len(pairs)
+    if confirmations:
+        confirmed = [_confirmation(case, confirmations) for case, _ in pairs]
     # A case that was not measured again was not suspected. It counts as a pair without
     # a p-value.
+    of_files = [case.of_file for case, _ in pairs]
     judged = [
         not policy.selected
-        or case.of_file
+        or of_file
         or (confirmation is not None and bool(confirmation.run_values))
-        for (case, _), confirmation in zip(pairs, confirmed, strict=True)
+        for of_file, confirmation in zip(of_files, confirmed, strict=True)
     ]
     marked = list(zip(pairs, judged, strict=True))
-    count = sum(change.p_worse is not None for _, change in pairs)
+    count = len([1 for _, change in pairs if change.p_worse is not None])
     worse = _adjusted(
         [c.p_worse if is_judged else None for (_, c), is_judged in marked], count
     )
@@ -325,16 +338,18 @@ def _rulings(
             confirmation=confirmation,
             complete=complete,
             worsening=worsening_of(case, change),
-            selected=policy.selected and not case.of_file,
-            shared=case.name in shared,
+            selected=policy.selected and not of_file,
+            shared=bool(shared) and case.name in shared,
             weighed=both,
             p_alone=p_alone,
             p_suite=p_suite,
         )
-        for (case, change), confirmation, p_worse, p_better, both, (
+        for (case, change), of_file, confirmation, p_worse, p_better, both, (
             p_alone,
             p_suite,
-        ) in zip(pairs, confirmed, worse, better, weighed, by_itself, strict=True)
+        ) in zip(
+            pairs, of_files, confirmed, worse, better, weighed, by_itself, strict=True
+        )
     ]
 
 
@@ -449,6 +464,9 @@ def with_kernels(
     moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     if verdict.of_revision or not (moved or evidence.kernels is not None):
         return verdict
+    # Needed only where a value moved.
+    from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
+
     deciding = [record for record in records if record.role is Role.CONFIRM] or records
     then, now = evidence.kernels or (
         usual_choice([session.choice for session in sessions]),
@@ -477,6 +495,8 @@ def with_kernels(
 def _known(
     choice: str | None, records: Sequence[Record], sessions: Sequence[StoredRecord]
 ) -> Sequence[Sequence[KernelTotal]]:
+    from pytest_gpuperf.compute.kernels import totals_of
+
     seen = totals_of(records, choice)
     return seen or [one.kernels for one in sessions if one.choice == choice]
 

@@ -6,9 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from itertools import repeat
+from operator import attrgetter
+from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_gpuperf.compute.alone import Weighed
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed, clock_shift
 from pytest_gpuperf.compute.stats import mean, mean_logs, relative_change
@@ -45,6 +46,9 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
+if TYPE_CHECKING:
+    from pytest_gpuperf.compute.alone import Weighed
+
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
 _HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})
@@ -53,6 +57,10 @@ _ENOUGH_STEPS = 30
 # A smaller move of the clock may be an error of reading: the clock has steps of 15 MHz,
 # 0.8 % of an H200's (docs/judging.md section 2). [fraction; as much on a log scale]
 CLOCK_STEP = 0.01
+# Getters, because each comprehension of each test is a call.
+_CHOICE, _VALUE = attrgetter("choice"), attrgetter("value")
+_SESSION_ID, _RUN_VALUES = attrgetter("session.id"), attrgetter("run_values")
+_RAN_COUNT, _ALONE = attrgetter("session.ran_count"), attrgetter("value.alone_values")
 
 # A case, and the same case as numbers.
 ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"
@@ -176,12 +184,17 @@ def rule(
     # A run that ended early measures nothing again, so the early end is the reason.
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
-    cause = _cause(case, ruling, reason, policy)
+    is_open = reason in {Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED}
+    cause = _cause(case, ruling, reason, policy) if is_open else None
     if outcome is Outcome.REGRESSED and not _holds_in_cycles(case, ruling.change):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
         cause = Cause.CLOCK_MOVED
     undecided = outcome is Outcome.INCONCLUSIVE
-    evidence = _evidence(case, ruling, cause, undecided=undecided)
+    evidence = (
+        _evidence(case, ruling, cause, undecided=undecided)
+        if undecided or cause is Cause.OTHER_ALONE
+        else None
+    )
     if (outcome, reason) in _DOUBTED and not is_exact:
         doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
@@ -189,7 +202,8 @@ def rule(
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
-    confirmations = _confirmations(case, ruling, policy)
+    is_confirmed = ruling.confirmation is not None or ruling.weighed is not None
+    confirmations = _confirmations(case, ruling, policy) if is_confirmed else ()
     if not confirmations:  # Nearly all cases.
         return verdict
     # The change of the fresh processes, if they would decide differently.
@@ -282,8 +296,6 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
 
     Interleaving is a comparison with a revision, in alternating processes.
     """
-    if reason not in {Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED}:
-        return None
     if ruling.shared and ruling.confirmation is None:
         return Cause.SHARED_MOVE
     if reason is Reason.NOT_CONFIRMED:
@@ -456,7 +468,7 @@ def _span(case: Case) -> BaselineSpan | None:
     first, last = stored[0].session, stored[-1].session
     of_suite = False
     if not case.counts:
-        count = sum([same_count(each.session.ran_count, 1) for each in stored])
+        count = sum(map(same_count, map(_RAN_COUNT, stored), repeat(1)))
         of_suite = count < min(POLICY.least_sessions, len(stored))
     return BaselineSpan(
         session_count=len(stored),
@@ -465,7 +477,7 @@ def _span(case: Case) -> BaselineSpan | None:
         first_commit=first.commit,
         last_commit=last.commit,
         moved=case.moved,
-        alone_count=sum([bool(session.value.alone_values) for session in stored]),
+        alone_count=sum(map(bool, map(_ALONE, stored))),
         of_suite=of_suite,
     )
 
@@ -511,7 +523,8 @@ def early_verdict(
             Reason.VOID,
             evidence=VerdictEvidence(gap=gap),
         )
-    if _enough(case, policy):
+    # The first condition is only faster.
+    if len(case.stored) >= policy.least_sessions or _enough(case, policy):
         return None
     return verdict_of(
         case,
@@ -582,17 +595,21 @@ def comparison_of(
         choice, _ = _usual(confirmation.made_choices)
         current = _of_choice(confirmation.value, confirmation.made_choices, choice)
     alike, of_part = case.stored, False
+    counts = case.counts
     # Counts do not depend on the other tests that ran.
-    if case.session is not None and not case.counts:
+    if case.session is not None and not counts:
         company = case.company
         # If too few sessions ran about as many tests, only a part of the suite ran.
         of_part = len(company) < min(len(case.stored), policy.least_sessions)
         alike = case.stored if of_part else company
-    inside = [s for s in alike if s.choice == choice]
-    used = inside if _suffices(case, inside, policy) else alike
+    choices = [*map(_CHOICE, alike)]
+    used: Sequence[StoredValue] = alike
+    if choices.count(choice) < len(choices):
+        inside = [s for s in alike if s.choice == choice]
+        used = inside if _suffices(case, inside, policy) else alike
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
-    stored = tuple([s.value for s in used])
+    stored = tuple(map(_VALUE, used))
     level = at_one_speed(current, stored, other_python="python" in case.moved)
     # Values corrected for core speed are moved only by the rest of the machine drift.
     left = "" if level is None else " at one speed"
@@ -601,15 +618,17 @@ def comparison_of(
         stored=stored if level is None else level.stored,
         core_shift=None if level is None else level.log_shift,
         core_variance=0.0 if level is None else level.variance,
-        session_ids=tuple([s.session.id for s in used]),
+        session_ids=tuple(map(_SESSION_ID, used)),
         group=group,
         better=direction(case.metric),
-        exact=case.counts,
+        exact=counts,
         shift_group=f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else "",
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
-        clock_shift=clock_shift(current, stored) if is_time else None,
+        clock_shift=clock_shift(current, stored)
+        if is_time and current.sm_clocks_hz
+        else None,
         of_part=of_part,
         moved=bool(case.moved) and not _HARMLESS.issuperset(case.moved),
     )
@@ -774,7 +793,7 @@ def may_change(
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]
     else:
-        companies = {s.session.ran_count for s in case.stored} - {None}
+        companies = set(map(_RAN_COUNT, case.stored)) - {None}
         of_parts = len(companies) > 1 and not case.counts
         few = policy.least_sessions if of_parts else 0
         share, effects = policy.suspect_share, _effects(comparison, few)
@@ -875,9 +894,8 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
         few: Size of the subsets at both ends that may turn out to count, or 0 to use all
             values.
     """
-    sessions = (comparison.current, *comparison.stored)
-    is_log = min([min(session.run_values) for session in sessions]) > 0
-    values = [session.run_values for session in sessions]
+    values = [*map(_RUN_VALUES, (comparison.current, *comparison.stored))]
+    is_log = min(map(min, values)) > 0
     now, *then = mean_logs(values) if is_log else [*map(mean, values)]
     several = [then]
     if len(then) > _LEAST_OTHERS:

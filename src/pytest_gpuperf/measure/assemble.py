@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.machine import core_speed
-from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import MeasureError, UnitError
 from pytest_gpuperf.judge.grade import grade_of
@@ -34,6 +33,7 @@ from pytest_gpuperf.model.record import (
     Void,
     VoidCode,
 )
+from pytest_gpuperf.model.roofline import UNDECLARED
 from pytest_gpuperf.model.sample import (
     CacheMode,
     Estimate,
@@ -127,9 +127,24 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
             judged: The metrics that the test is judged by.
         """
-        times = _time_estimates(timing, with_garbage=WITH_GARBAGE in judged)
+        by_source = _by_source(timing)
+        times = _time_estimates(timing, by_source, with_garbage=WITH_GARBAGE in judged)
+        series = _series_of(timing, by_source)
+        facts = {**self.facts, **_facts_of(timing, by_source)}
+        if work is None:  # Most tests, which need no roof.
+            return self.record(
+                key,
+                kind,
+                times,
+                series=series,
+                unmeasured=UNDECLARED,
+                facts=facts,
+                timing=timing,
+            )
+        from pytest_gpuperf.compute.roofline import peak_fact, roof_of
+
         peaks = self.host_peaks if timing.unused else self.peaks
-        known_peaks = None if peaks is None or work is None or use_unknown else peaks()
+        known_peaks = None if peaks is None or use_unknown else peaks()
         roof = roof_of(
             work,
             times[0],
@@ -139,32 +154,19 @@ class Maker(Frozen, frozen=True, kw_only=True):
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
         )
-        series = tuple(
-            Series(
-                metric="time",
-                unit="s",
-                source=source,
-                values=samples,
-                iterations_count=timing.iterations_count,
-                discarded_count=timing.discarded_count,
-            )
-            for source, samples in _by_source(timing).items()
-        )
+        attained = roof.attained
+        if attained is not None:
+            facts |= peak_fact(known_peaks, attained.roof)
         record = self.record(
             key,
             kind,
             (*times, *roof.estimates),
             series=series,
             unmeasured=roof.unmeasured,
-            facts={
-                **self.facts,
-                **_facts_of(timing),
-                **peak_fact(known_peaks, roof.attained.roof if roof.attained else None),
-            },
+            facts=facts,
             work=work,
             timing=timing,
         )
-        attained = roof.attained
         if attained is None:
             return record
         # An impossible value deserves no A.
@@ -204,7 +206,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             Kind.COMPARE,
             tuple(speedups),
             series=series,
-            facts={**self.facts, **_facts_of(a)},
+            facts={**self.facts, **_facts_of(a, sides)},
             timing=replace(
                 a,
                 void=a.void or b.void,
@@ -278,9 +280,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
         """
         families = {family_of(e.metric, e.source) for e in estimates}
         notes = () if timing is None else timing.notes
-        codes = {note.code for note in notes}
         # The class that machine drift moves together with a time of the host.
         bound_class = BoundClass.HOST
+        codes = {note.code for note in notes} if notes else ()
         if _WAITS in codes:
             bound_class = BoundClass.DISK if _USES_DISK in codes else BoundClass.WAIT
         return Record(
@@ -312,9 +314,9 @@ def _facts_by_family(
     return {f.value: family_facts(f, known) for f in sorted(families)}
 
 
-def _facts_of(timing: Timing) -> dict[str, str]:
+def _facts_of(timing: Timing, sources: Collection[str]) -> dict[str, str]:
     facts = {"cache_mode": timing.cache_mode.value}
-    if {Source.CUPTI, Source.EVENTS} <= _by_source(timing).keys():
+    if Source.CUPTI in sources and Source.EVENTS in sources:
         facts[TIMED_BESIDE] = Source.CUPTI.value
     return facts
 
@@ -324,8 +326,29 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     return {timing.source: timing.samples, **timing.other_samples}
 
 
+def _series_of(
+    timing: Timing, by_source: Mapping[str, tuple[float, ...]]
+) -> tuple[Series, ...]:
+    return tuple(
+        [
+            Series(
+                metric="time",
+                unit="s",
+                source=source,
+                values=samples,
+                iterations_count=timing.iterations_count,
+                discarded_count=timing.discarded_count,
+            )
+            for source, samples in by_source.items()
+        ]
+    )
+
+
 def _time_estimates(
-    timing: Timing, *, with_garbage: bool = False
+    timing: Timing,
+    by_source: Mapping[str, tuple[float, ...]],
+    *,
+    with_garbage: bool = False,
 ) -> tuple[Estimate, ...]:
     """
     Return the time metrics of a timing: by source, then only of the host.
@@ -333,38 +356,42 @@ def _time_estimates(
     Args:
         timing: The timing.
 
+        by_source: Its samples [s].
+
         with_garbage: Whether to add the garbage of calls that leave none.
     """
     estimates: list[Estimate] = []
     of_host = None
-    for source, samples in _by_source(timing).items():
-        middle = median_estimate("time", samples, source)
-        if source == Source.HOST:
-            of_host = middle
-        else:
-            middle = replace(middle, sm_clock_hz=timing.sm_clock_hz)
-        estimates.append(middle)
+    for source, samples in by_source.items():
+        ordered = sorted(samples)
+        low, high = stats.series_interval(samples) or (None, None)
+        is_host = source == Source.HOST
+        made = functools.partial(
+            Estimate, unit="s", source=source, sample_count=len(samples)
+        )
+        middle = functools.partial(
+            made,
+            value=stats.sorted_quantile(ordered, 0.5),
+            low=low,
+            high=high,
+            sm_clock_hz=None if is_host else timing.sm_clock_hz,
+        )
+        core = None
+        # A device does not depend on the core speed.
+        if is_host and source == timing.source:
+            core = core_speed(samples, timing.core_loops_s)
+        estimates.append(middle(metric="time", core=core))
         if len(samples) > 1:
-            estimates.append(replace(middle, metric="time.p50"))
-            estimates += [
-                Estimate(
-                    metric=metric,
-                    value=value,
-                    unit="s",
-                    source=source,
-                    sample_count=len(samples),
-                )
-                for metric, value in (
-                    ("time.p95", stats.quantile(samples, _P95)),
-                    ("time.min", min(samples)),
-                )
-            ]
-    # A device does not depend on the core speed.
-    if timing.source == Source.HOST:
-        core = core_speed(timing.samples, timing.core_loops_s)
-        estimates[0] = replace(estimates[0], core=core)
+            p95 = stats.sorted_quantile(ordered, _P95)
+            estimates += (
+                middle(metric="time.p50"),
+                made(metric="time.p95", value=p95),
+                made(metric="time.min", value=ordered[0]),
+            )
+        if is_host:
+            of_host = middle(metric="time.wall")
     if of_host is not None:
-        estimates.append(replace(of_host, metric="time.wall"))
+        estimates.append(of_host)
     garbage = timing.garbage
     if (
         of_host is not None
@@ -441,6 +468,7 @@ def loop_record(
             there are none.
     """
     # A run without a loop loads none of these modules.
+    from pytest_gpuperf.compute.roofline import peak_fact
     from pytest_gpuperf.compute.scorecard import (
         hardware_of,
         peaks_of,
@@ -452,14 +480,7 @@ def loop_record(
     summary = summarize(loop)
     recorded, warmup = len(loop.steps), loop.warmup_count
     if loop.failure is None and recorded <= warmup:
-        message = "the loop recorded no step"
-        remedy = "put each turn of it into `with steps.step():`"
-        if recorded:
-            message = (
-                f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
-            )
-            remedy = "let it run more steps, or warm up fewer"
-        raise MeasureError(message, remedy=remedy)
+        raise _without_steps(recorded, warmup)
     ran_on = hardware_of(work, loop.units, peaks, hardware)
     utilisation = utilisation_of(summary, work, peaks, hardware)
     estimates, gaps = [*estimates_of(loop, summary)], [*_gaps_of(loop, summary)]
@@ -491,6 +512,15 @@ def loop_record(
         )
     notes = tuple(_notes_of(loop))
     return replace(record, void=_void_of(loop), notes=notes, steps=summary)
+
+
+def _without_steps(recorded: int, warmup: int) -> MeasureError:
+    """Return the error of a loop of which no step counts."""
+    if not recorded:
+        remedy = "put each turn of it into `with steps.step():`"
+        return MeasureError("the loop recorded no step", remedy=remedy)
+    message = f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
+    return MeasureError(message, remedy="let it run more steps, or warm up fewer")
 
 
 def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:

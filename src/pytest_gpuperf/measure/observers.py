@@ -59,6 +59,8 @@ class Observations(msgspec.Struct, kw_only=True):
 
         deltas: The counts of the sensors over the whole measurement.
 
+        sensors: The reader of the sensors during the measurement.
+
         second: The cost of calls without a gap between them.
 
         span: The part of the device's time line covered by the measurement.
@@ -78,6 +80,7 @@ class Observations(msgspec.Struct, kw_only=True):
     void: Void | None = None
     blind: Gap | None = None
     deltas: DeviceDeltas | None = None
+    sensors: Deltas | None = None
     second: SecondPass | None = None
     span: TelemetrySpan | None = None
     unrepeated: str = ""
@@ -146,6 +149,7 @@ class Observers:
         self.open_count = 0
         self._timers: tuple[DeviceTimer, ...] | None = None
         self._activity: ActivityCollector | None = None
+        self._asks_cupti = self._asked(Source.CUPTI)
         # CUPTI is released until the next measurement.
         self._rests = False
         # torch's profiler was started, or reported as alone.
@@ -194,7 +198,12 @@ class Observers:
     @property
     def activity(self) -> ActivityCollector | None:
         """The collector of GPU activity, or None if not requested, absent or held elsewhere."""
-        if self._activity is None and self._usable(Source.CUPTI):
+        if (
+            self._activity is None
+            and self._asks_cupti
+            and Source.CUPTI not in self._site.absent
+            and Source.CUPTI not in self._site.lost
+        ):
             from pytest_gpuperf.collect.cupti.activity import ActivityCollector
 
             self._activity = ActivityCollector(
@@ -257,31 +266,40 @@ class Observers:
         Yields:
             The observations. The readings are available after the block.
         """
-        observations = Observations()
-        if self._site.device() is not None and self.activity is None:
-            observations.blind = _CUPTI_UNASKED
-            if self._asked(Source.CUPTI):
-                gaps = {**self._site.absent, **self._site.lost}
-                observations.blind = gaps.get(Source.CUPTI)
-        span = None
-        if self._site.config.telemetry is not None and self._site.device() is not None:
-            span = self._time_lines.begin()
-        deltas = self._deltas()
-        if deltas is not None:
-            deltas.begin()
-        self.open_count += 1
+        observations = self.begin()
         try:
             yield observations
         finally:
-            self.open_count -= 1
-            if span is not None:
-                span.end()
-                observations.span = span
-            observations.device_used = self._runtime.active()
-            if deltas is not None:
-                counts = deltas.end()
-                self._free(deltas)
-                observations.deltas = counts if observations.device_used else None
+            self.end(observations)
+
+    def begin(self) -> Observations:
+        """Start the sensors of the device that a measurement may come to use."""
+        observations = Observations()
+        if self._site.device() is not None:
+            if self.activity is None:
+                observations.blind = _CUPTI_UNASKED
+                if self._asked(Source.CUPTI):
+                    gaps = {**self._site.absent, **self._site.lost}
+                    observations.blind = gaps.get(Source.CUPTI)
+            if self._site.config.telemetry is not None:
+                observations.span = self._time_lines.begin()
+            observations.sensors = self._deltas()
+            if observations.sensors is not None:
+                observations.sensors.begin()
+        self.open_count += 1
+        return observations
+
+    def end(self, observations: Observations) -> None:
+        """Read the sensors after a measurement."""
+        self.open_count -= 1
+        if observations.span is not None:
+            observations.span.end()
+        observations.device_used = self._runtime.active()
+        sensors, observations.sensors = observations.sensors, None
+        if sensors is not None:
+            counts = sensors.end()
+            self._free(sensors)
+            observations.deltas = counts if observations.device_used else None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Observations]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.collect.base import calls_the_test
 from pytest_gpuperf.collect.devices import target_capability, target_limits
-from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError, GpuPerfError
 from pytest_gpuperf.model.activity import (
     LOOP,
@@ -25,7 +24,6 @@ from pytest_gpuperf.model.activity import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.identity import CodeIdentity
 from pytest_gpuperf.model.metric import is_compiled
 from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
@@ -149,6 +147,8 @@ def _code_digest(cubins: Sequence[Cubin], *, runner: Runner) -> str | None:
     except GpuPerfError:
         # Another tool has read the resources. They are what the test asks for.
         return None
+    from pytest_gpuperf.model.identity import CodeIdentity
+
     return str(CodeIdentity.of_kernels(found)) if found else None
 
 
@@ -588,6 +588,8 @@ def _kernel_metrics(
 
     metrics = kernel_values(kernel)
     limits = target_limits(kernel.target, kernel.warp_size_count)
+    from pytest_gpuperf.compute.derive import kernel_occupancy
+
     occupancy = kernel_occupancy(kernel, limits) if limits is not None else None
     fraction = None if occupancy is None else occupancy.fraction
     metrics["occupancy.theoretical"] = (fraction, "fraction")

@@ -446,6 +446,8 @@ class Site:
 
     def told_lost(self) -> tuple[Unmeasured, ...]:
         """Return the collectors (and the lock) that failed in the process, ready to be sent."""
+        if not self.lost:
+            return ()
         return tuple(Unmeasured.of_metric(name, gap) for name, gap in self.lost.items())
 
     def learn_lost(self, lost: Sequence[Unmeasured]) -> None:
@@ -551,7 +553,7 @@ class Site:
         if self._recorder is not None:
             for record in records:
                 self._recorder.keep(record)
-        return tuple(replay.without_samples(record) for record in records)
+        return tuple(map(replay.without_samples, records))
 
 
 _CPU = "cpu"
@@ -572,15 +574,20 @@ class Machine:
         # CPU.
         self._peaks: dict[str | None, Peaks] = {}
 
-    def device(self) -> Device | None:
-        """Return the GPU that tests use now, or else the selected GPU."""
-        known_by_torch = self._site.runtime.own_device()
+    def device(self, *, in_use: bool = True) -> Device | None:
+        """
+        Return the GPU that tests use now, or else the selected GPU.
+
+        Args:
+            in_use: False if no device was in use a moment ago.
+        """
+        known_by_torch = self._site.runtime.own_device() if in_use else None
         if known_by_torch is not None:
             return known_by_torch
         query = self._site.devices
-        devices = (*query.devices, *query.slices)
-        if len(devices) < 2:  # noqa: PLR2004 - there is no other
+        if len(query.devices) + len(query.slices) < 2:  # noqa: PLR2004 - there is no other
             return self._site.device()
+        devices = (*query.devices, *query.slices)
         used = None
         # A failed runtime reports the error itself.
         with contextlib.suppress(CollectError):
@@ -662,9 +669,14 @@ class Machine:
         )
         return record, ran_on
 
-    def maker(self) -> Maker:
-        """Return the maker of records for the current environment and device."""
-        environment, device = self._site.environment, self.device()
+    def maker(self, *, in_use: bool = True) -> Maker:
+        """
+        Return the maker of records for the current environment and device.
+
+        Args:
+            in_use: As for `device`.
+        """
+        environment, device = self._site.environment, self.device(in_use=in_use)
         conditions = self._site.clock.conditions()
         if self._made is not None:
             made_in, made_under, maker = self._made

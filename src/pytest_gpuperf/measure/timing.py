@@ -284,19 +284,38 @@ class TimingMeasurer:
             The record, and a callable that returns the function's result.
         """
         self._key = key
-        with self._measuring(key):
-            with self.observers.sensing() as observations:
-                timing = self._host.measure(
-                    request, stop=self._stop, enough_s=self._enough_s(plan)
-                )
-            self._wait_for_samples()
-            declared = work or plan.work
-            use_unknown = self._use_unknown(declared, timing, plan, request)
-            call = MeasuredCall(request, timing, observations)
-            record = self._measured(
-                key, call, plan=plan, work=declared, use_unknown=use_unknown
+        if self._turn_client is None:
+            if self.references is not None:
+                self.references.before_measuring()
+            record, timing = self._timed(key, request, plan, work or plan.work)
+        else:
+            with self._measuring(key):
+                record, timing = self._timed(key, request, plan, work or plan.work)
+        if plan.accept:
+            record = _accepted(record, plan)
+        return record, lambda: timing.result
+
+    def _timed(
+        self, key: RecordKey, request: TimedCall, plan: Plan, work: Work | None
+    ) -> tuple[Record, Timing]:
+        observations = self.observers.begin()
+        try:
+            timing = self._host.measure(
+                request, stop=self._stop, enough_s=self._enough_s(plan)
             )
-        return _accepted(record, plan), lambda: timing.result
+        finally:
+            self.observers.end(observations)
+        if self._turn_client is not None:
+            # Waits until all processes have their samples, to avoid disturbing them.
+            self._turn_client.alone()
+        use_unknown = work is not None and self._use_unknown(
+            work, timing, plan, request
+        )
+        call = MeasuredCall(request, timing, observations)
+        record = self._measured(
+            key, call, plan=plan, work=work, use_unknown=use_unknown
+        )
+        return record, timing
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
@@ -317,7 +336,8 @@ class TimingMeasurer:
             record = self._machine.maker().timed(
                 key, timing, kind=Kind.RANGE, work=plan.work, use_unknown=use_unknown
             )
-            self._note_disk(record)
+            if record.bound_class is BoundClass.DISK:
+                self._note_disk()
             record = self._with_observations(record, observations, timing)
             return _accepted(self._with_counters(record, plan, plan.work), plan)
 
@@ -386,7 +406,8 @@ class TimingMeasurer:
                         *requests, stop=self._stop, enough_s=self._enough_s(plan)
                     )
                 ]
-            self._wait_for_samples()
+            if self._turn_client is not None:
+                self._turn_client.alone()
             unknowns = [
                 self._use_unknown(plan.work, timing, plan, request)
                 for timing, request in zip(timings, requests, strict=True)
@@ -424,11 +445,6 @@ class TimingMeasurer:
             return contextlib.nullcontext()
         return self._turn_client.measuring(key.name)
 
-    def _wait_for_samples(self) -> None:
-        """Wait until all processes have their samples, to avoid disturbing them."""
-        if self._turn_client is not None:
-            self._turn_client.alone()
-
     def _measured(
         self,
         key: RecordKey,
@@ -439,12 +455,14 @@ class TimingMeasurer:
         use_unknown: bool,
     ) -> Record:
         request, timing, observations = call
-        # `check` has seen the result of the timed call.
-        self.observers.call(
-            request, observations, result_kept=timing.result is not None
-        )
-        self.observers.second_pass(request, observations, plan.judged)
-        record = self._machine.maker().timed(
+        in_use = observations.device_used
+        if in_use:
+            # `check` has seen the result of the timed call.
+            self.observers.call(
+                request, observations, result_kept=timing.result is not None
+            )
+            self.observers.second_pass(request, observations, plan.judged)
+        record = self._machine.maker(in_use=in_use).timed(
             key,
             timing,
             kind=Kind.MEASURE,
@@ -452,12 +470,16 @@ class TimingMeasurer:
             use_unknown=use_unknown,
             judged=plan.judged,
         )
-        self._note_disk(record)
-        record = self._with_observations(record, observations, timing)
+        if record.bound_class is BoundClass.DISK:
+            self._note_disk()
+        if in_use:
+            record = self._with_observations(record, observations, timing)
+        if self.counters is None:
+            return record
         return self._with_counters(record, plan, work, call)
 
-    def _note_disk(self, record: Record) -> None:
-        if record.bound_class is BoundClass.DISK and self.references is not None:
+    def _note_disk(self) -> None:
+        if self.references is not None:
             self.references.note_disk()
 
     def _use_unknown(

@@ -130,7 +130,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         machine = (self.machine_shift, self.session_spread)
         clocks = (self.core_shift, self.clock_shift)
         numbers = (*values, *chances, *machine, *clocks)
-        if all_finite([number or 0.0 for number in numbers]):
+        if all_finite(tuple(filter(None, numbers))):
             return  # The common case. A run has tens of thousands.
         finite("change", *values)
         finite("change.p", *chances)

@@ -486,7 +486,7 @@ def facts_of(
         source: The collector that gave the value.
     """
     family = family_of(metric, source)
-    hard_facts = facts.get(family.value, {})
+    hard_facts = facts.get(family, {})  # A Family is its text.
     if "method" in hard_facts and "device_method" in HARD_FACTS[family]:
         # Stored before device methods had their own fact. They have not changed since.
         shared = {name: fact for name, fact in hard_facts.items() if name != "method"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated
@@ -398,6 +399,11 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject non-finite numbers, clocks <= 0, and wrong counts of cores or clocks."""
+        # A decoder makes new texts for each value, of which a store has 100,000.
+        for name in ("metric", "unit", "source"):
+            text = getattr(self, name)
+            if type(text) is str:  # Not a Source.
+                msgspec.structs.force_setattr(self, name, sys.intern(text))
         numbers = (
             *self.half_widths,
             *self.quantiles,
@@ -431,21 +437,29 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         process.
         """
         first = estimates[0]
-        # Lists, because each item of a generator is a call.
-        widths = [estimate.half_width for estimate in estimates]
-        cores = tuple([e.core for e in estimates if e.core is not None])
-        clocks_hz = tuple(
-            [e.sm_clock_hz for e in estimates if e.sm_clock_hz is not None]
-        )
+        values: list[float] = []
+        widths: list[float] = []
+        cores: list[CoreSpeed] = []
+        clocks_hz: list[float] = []
+        # A loop, because each comprehension of each test is a call.
+        for estimate in estimates:
+            values.append(estimate.value)
+            width = estimate.half_width
+            if width is not None:
+                widths.append(width)
+            if estimate.core is not None:
+                cores.append(estimate.core)
+            if estimate.sm_clock_hz is not None:
+                clocks_hz.append(estimate.sm_clock_hz)
         return cls(
             metric=first.metric,
             unit=first.unit,
             source=first.source,
-            run_values=tuple([estimate.value for estimate in estimates]),
-            half_widths=tuple([width for width in widths if width is not None]),
+            run_values=tuple(values),
+            half_widths=tuple(widths),
             better=first.better,
-            cores=cores if len(cores) == len(estimates) else (),
-            sm_clocks_hz=clocks_hz if len(clocks_hz) == len(estimates) else (),
+            cores=tuple(cores) if len(cores) == len(estimates) else (),
+            sm_clocks_hz=tuple(clocks_hz) if len(clocks_hz) == len(estimates) else (),
         )
 
 

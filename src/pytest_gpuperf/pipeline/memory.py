@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +65,8 @@ _OF_MACHINE = frozenset(
 )
 # A run of fewer tests takes the usual spread from this number of tests of its machine.
 _SPREAD_TESTS = 500
+# The format in which a session was first written.
+_VERSION = attrgetter("schema_version")
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3
 
@@ -190,7 +194,10 @@ class Memory:
         if test_id not in known or self.key_of(test_id) not in known:
             self.learn(test_id, self._keys.get(test_id, ""))
             self.read([folder])
-        stored = self._of_run(folder)
+        # As `_of_run` and `_stored_key`, without their calls.
+        stored = self._loaded.get(folder) or self._parts.get(folder, {})
+        if record.key.test_id not in self._keys:
+            return stored.get(record.key, ())
         key = self._stored_key(record.key)
         if key == record.key:
             return stored.get(key, ())
@@ -296,7 +303,7 @@ class Memory:
         store = self.store()
         if store is None or not modules:
             return ()
-        ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
         wanted = set(modules)
         absent: dict[str, None] = {}
         for folder in self._folders(store, slugs):
@@ -452,7 +459,7 @@ class Memory:
         gone = self._gone(test_ids, slugs, scope=scope, python_minor=python_minor)
         if not gone:
             return {}, ()
-        known = set(test_ids) | set(map(self.key_of, test_ids))
+        known = set(test_ids) | {self._keys.get(t, t) for t in test_ids}
         every = [r for f in self._loaded.values() for rs in f.values() for r in rs]
         commits = [c for c in (session.commit, session.parent) if c]
         ours = of_project(every, known, commits)
@@ -492,7 +499,7 @@ class Memory:
             return {}
         self._read_whole(store.slugs())
         here = {folder_name(name) for name in slugs} | set(slugs)
-        ids, keys = set(test_ids), set(map(self.key_of, test_ids))
+        ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
         stored = [record for _, _, record in self._records()]
         newest = max((record.arrival for record in stored), default=0)
         # A Python version without a newer session is no longer in use.
@@ -646,7 +653,7 @@ class Memory:
         """
         if self._store is None or not self._store.damage:
             return []
-        keys = set(map(self.key_of, test_ids))
+        keys = {self._keys.get(t, t) for t in test_ids}
         modules = set(map(module_of, keys))
         places = {folder_name(name) for name in slugs} | set(slugs)
         of_lines = {module_of(_test_of(line)) for line in self._store.damage}
@@ -804,5 +811,7 @@ def slugs_of_machine(environment: Environment, gpu_name: str | None) -> frozense
     return frozenset({host} if gpu_name is None else {host, slug(gpu_name)})
 
 
+# A run has few hosts, and asks for its own with each test.
+@functools.lru_cache(maxsize=64)
 def _host_slug(cpu_model: str | None, core_count: object) -> str:
     return slug(f"{cpu_model or 'host'} {core_count or ''}".strip())

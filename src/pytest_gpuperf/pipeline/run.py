@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.memory import release_unused
 from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
@@ -216,6 +215,8 @@ def finish(
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
+    if suite.run is run:  # Otherwise it has other verdicts or records.
+        suite.counted = counted
     if config.record is not None:
         try:
             suite.site.keep(suite.run.references)
@@ -409,6 +410,8 @@ def _again(
     else:
         identities = identities_of(suite.site.identity, role, count)
         # Memory held by this process is not available to fresh processes.
+        from pytest_gpuperf.collect.memory import release_unused
+
         release_unused()
         runs = repeat(
             suite.command,

@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import BaselineError, GpuPerfError
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.rule import ComparedCase
+    from pytest_gpuperf.judge.tally import Tally
     from pytest_gpuperf.model.change import Against, Progress
     from pytest_gpuperf.model.checkout import Checkout
 
@@ -63,6 +64,18 @@ _Origin: TypeAlias = "tuple[Role, int, Host | None]"
 _LEAST_TIMEOUT_S = 300.0
 # The time limit of a process, in durations of the run so far.
 _TIMEOUT_RATIO = 10
+
+
+class PhaseReport(Protocol):
+    """The report of a phase of a test, as pytest has it."""
+
+    @property
+    def when(self) -> str | None:
+        """The phase: "setup", "call" or "teardown"."""
+
+    @property
+    def duration(self) -> float:
+        """The duration of the phase [s]."""
 
 
 class Suite:
@@ -101,6 +114,8 @@ class Suite:
         verdicts: The verdicts, empty until the tests have run.
 
         run: The whole run, or None until it has ended.
+
+        counted: The tally of `run`, or None if it was not counted.
 
         remarks: Further sentences for the user.
 
@@ -150,6 +165,7 @@ class Suite:
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
+        self.counted: Tally | None = None
         self.remarks: tuple[str, ...] = ()
         self.verbose_remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
@@ -163,7 +179,7 @@ class Suite:
         self.looked_into: Callable[[], Sequence[Path] | None] = lambda: None
         self._references: dict[_Origin, list[ReferenceSamples]] = {}
         # By test and phase.
-        self._took_s: dict[tuple[str, str], float] = {}
+        self._took_s: dict[tuple[str, str | None], float] = {}
         self._reported: set[str] = set()
         self._held: set[str] = set()
         self._interrupted = ""
@@ -234,8 +250,10 @@ class Suite:
             measured = replace(measured, records=tuple(records))
         self.results[measured.test_id] = measured
         self.memory.learn(measured.test_id, measured.key)
-        self.site.learn_lost(measured.lost)
-        self.add_references(Role.MAIN, 0, measured.references, host)
+        if measured.lost:
+            self.site.learn_lost(measured.lost)
+        if measured.references:
+            self.add_references(Role.MAIN, 0, measured.references, host)
         if passed:
             self.passed.add(measured.test_id)
 
@@ -284,9 +302,10 @@ class Suite:
         """Note the end of a test, by the id that xdist uses."""
         self._reported.add(node_id)
 
-    def took(self, test_id: str, phase: str, duration_s: float) -> None:
-        """Note the duration of a phase [s]: "setup", "call" or "teardown"."""
-        self._took_s[test_id, phase] = duration_s
+    def took(self, test_id: str, *phases: PhaseReport) -> None:
+        """Note the durations of some phases of a test."""
+        for phase in phases:
+            self._took_s[test_id, phase.when] = phase.duration
 
     def took_s(self, test_ids: Collection[str]) -> float:
         """Return the total duration of some tests, setup and teardown included [s]."""
@@ -322,10 +341,9 @@ class Suite:
 
     def sort(self) -> None:
         """Sort the results in the order of collection, because workers finish in any order."""
-        expected = self.site.all_expected().test_ids
-        place = {test_id: index for index, test_id in enumerate(expected)}
-        last = len(place)
-        ordered = sorted(self.results, key=lambda test_id: place.get(test_id, last))
+        expected = dict.fromkeys(self.site.all_expected().test_ids)
+        ordered = [test_id for test_id in expected if test_id in self.results]
+        ordered += [test_id for test_id in self.results if test_id not in expected]
         self.results = {test_id: self.results[test_id] for test_id in ordered}
 
     def count_ran(self) -> None:
@@ -370,6 +388,11 @@ class Suite:
             if test_id in self.results:
                 return test_id
         return None
+
+    def fatal_tests(self) -> frozenset[str]:
+        """Return the ids of all tests of which `failures_of` may return a verdict."""
+        fatal = [v.key.test_id for v in self.verdicts if is_fatal(v, self.config)]
+        return frozenset(fatal)
 
     def _of_test(self, test_id: str) -> Sequence[Verdict]:
         if not self._by_test:
@@ -603,7 +626,7 @@ class Suite:
     def completeness(self) -> Completeness:
         """Return the completeness of the run: expected, reported and missing tests."""
         expected = self.site.all_expected().test_ids
-        missing = [test_id for test_id in expected if not self._has_reported(test_id)]
+        missing = self._unreported(expected)
         return Completeness(
             expected_count=len(expected),
             reported_count=len(expected) - len(missing),
@@ -651,9 +674,9 @@ class Suite:
         silent = {
             test_id
             for test_id in expected.test_ids
-            if self._has_reported(test_id)
-            and (test_id not in self.results or self.results[test_id].skipped)
+            if test_id not in self.results or self.results[test_id].skipped
         }
+        silent.difference_update(self._unreported(silent))
         candidates = (
             *completeness.absent,
             *silent.difference(measured),
@@ -744,20 +767,26 @@ class Suite:
         """
         Return the machines the run can measure on, or None for any if nothing was measured.
         """
-        measured = frozenset(map(slug_of, self.records()))
+        # Once for each machine: the records of one share their facts.
+        of_machine = {(id(r.facts), id(r.kernels)): r for r in self.records()}
+        measured = frozenset(map(slug_of, of_machine.values()))
         if not measured or self.site.recording is not None:
             return measured or None
         device = self.site.device()
         gpu_name = None if device is None else device.name
         return measured | slugs_of_machine(self.site.environment, gpu_name)
 
-    def _has_reported(self, test_id: str) -> bool:
-        """Return True if a test has ended. loadgroup appends @group to ids."""
-        return test_id in self._reported or any(
-            # The first condition is only faster.
-            "@" in node_id and node_id.startswith(f"{test_id}@")
-            for node_id in self._reported
-        )
+    def _unreported(self, test_ids: Iterable[str]) -> list[str]:
+        """Return the tests that have not ended. loadgroup appends @group to ids."""
+        left = [test_id for test_id in test_ids if test_id not in self._reported]
+        if not left:  # The usual run.
+            return left
+        grouped = [node_id for node_id in self._reported if "@" in node_id]
+        return [
+            test_id
+            for test_id in left
+            if not any(node_id.startswith(f"{test_id}@") for node_id in grouped)
+        ]
 
 
 def _environment_of(host: Host | None, here: Environment) -> Environment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from pytest_gpuperf.judge.limit import (
     straddles,
 )
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
-from pytest_gpuperf.judge.origin import Background, background_of, with_origin
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_count
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 _DOUBTED = frozenset({PARAMETERS})
+_RAN_COUNT = attrgetter("session.ran_count")
 
 
 class Confirmed(Frozen, frozen=True, kw_only=True):
@@ -105,10 +106,13 @@ def _in_company(
     suite: Suite, cases: tuple[ComparedCase, ...]
 ) -> tuple[ComparedCase, ...]:
     session = suite.site.session
-    counts = {s.session.ran_count for case, _ in cases for s in case.stored}
-    if session.ran_count is None or all(
-        map(partial(same_count, session.ran_count), counts)
-    ):
+    ran_count = session.ran_count
+    if ran_count is None:
+        return cases
+    for case, _ in cases:
+        if not all(map(same_count, map(_RAN_COUNT, case.stored), repeat(ran_count))):
+            break
+    else:  # The usual case.
         return cases
     policy = look_policy(suite.config)
     now = (replace(case, session=session) for case, _ in cases)
@@ -129,27 +133,34 @@ def _cases(
     held, name = gates(measured, suite.config), records[0].key.name
     if records[0].kind is Kind.RECORD and name not in held:
         held = {**held, name: None}  # A recorded number is at least shown.
-    cases = (
-        case_of(
-            records,
-            stored,
-            metric=metric,
-            limit=limit,
-            session_id=suite.site.session_of(records[0].host).id,
-            across=suite.config.compare_across | across,
-            other_machines=other_machines,
-            default_limit=not (measured.max_regression or suite.config.names_limit),
-        )
-        for metric, limit in held.items()
-        if _has(records, metric)
+    session_id = suite.site.session_of(records[0].host).id
+    cases: list[ComparedCase] = []
+    for metric, most in held.items():
         # The first measurement reports a metric of which the test has no value.
-        or (metric != "time" and not name and not _has(measured.records, metric))
-    )
-    return tuple((case, comparable(case, policy)) for case in cases)
+        if _has(records, metric) or (
+            metric != "time" and not name and not _has(measured.records, metric)
+        ):
+            case = case_of(
+                records,
+                stored,
+                metric=metric,
+                limit=most,
+                session_id=session_id,
+                across=suite.config.compare_across | across,
+                other_machines=other_machines,
+                default_limit=not (measured.max_regression or suite.config.names_limit),
+            )
+            cases.append((case, comparable(case, policy)))
+    return tuple(cases)
 
 
 def _has(records: Sequence[Record], metric: str) -> bool:
-    return any(e.metric == metric for r in records for e in r.estimates)
+    # Loops, because each item of a generator is a call.
+    for record in records:
+        for estimate in record.estimates:
+            if estimate.metric == metric:
+                return True
+    return False
 
 
 def worsened(suite: Suite, measured: Measured) -> list[Case]:
@@ -164,20 +175,22 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
         return []
     policy = look_policy(suite.config)
     groups = grouped(measured.records)
-    for key, several in groups.items():
-        suite.first_cases[key] = _cases(suite, measured, several)
-    cases = [pair for key in groups for pair in suite.first_cases[key]]
-    if any(PARAMETERS in case.differences for case, _ in cases):
-        # The end of the run may drop a digest that differs between processes.
-        made = (
-            _cases(suite, measured, several, across=_DOUBTED)
-            for several in groups.values()
-        )
-        cases = [pair for of_key in made for pair in of_key]
     either_way = suite.config.confirms_better
+    found: list[Case] = []
+    is_doubted = False
+    for key, several in groups.items():
+        first = suite.first_cases[key] = _cases(suite, measured, several)
+        for case, comparison in first:
+            is_doubted |= PARAMETERS in case.differences
+            if may_change(case, comparison, policy, either_way=either_way):
+                found.append(case)
+    if not is_doubted:
+        return found
+    # The end of the run may drop a digest that differs between processes.
     return [
         case
-        for case, comparison in cases
+        for several in groups.values()
+        for case, comparison in _cases(suite, measured, several, across=_DOUBTED)
         if may_change(case, comparison, policy, either_way=either_way)
     ]
 
@@ -332,7 +345,7 @@ def changes(
 def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Add the earlier and current kernels to verdicts if other kernels ran."""
     moved = {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE}
-    if all(verdict.outcome not in moved for verdict in changes):
+    if moved.isdisjoint([verdict.outcome for verdict in changes]):
         return tuple(changes)
     records = grouped(suite.records())
 
@@ -370,8 +383,12 @@ def with_doubts(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]
 
 def with_origins(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Add the likely origin to verdicts about a worsening."""
-    if all(verdict.change is None for verdict in changes):
+    moved = {Outcome.REGRESSED, Outcome.INCONCLUSIVE}
+    if moved.isdisjoint([v.outcome for v in changes if v.change is not None]):
         return tuple(changes)
+    # Needed only where a value moved.
+    from pytest_gpuperf.judge.origin import Background, background_of, with_origin
+
     records = grouped(suite.records())
 
     def explained(verdict: Verdict) -> Verdict:

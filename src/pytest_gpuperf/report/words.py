@@ -405,6 +405,10 @@ _MARKED = 0.01
 _MOST_TIMES = 1e6
 
 
+# Without a remedy, a cause and evidence, these outcomes need no words.
+_SILENT = frozenset({Outcome.UNCHANGED, Outcome.PASSED})
+
+
 def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
     """
     Return a verdict with its evidence in words and a remedy for pytest.
@@ -416,6 +420,9 @@ def for_pytest(verdict: Verdict, *, compared: bool = False) -> Verdict:
     """
     case = verdict.reason, verdict.cause
     remedy = _IN_PYTEST.get(case, "")
+    said = remedy or verdict.cause or verdict.evidence or verdict.alone
+    if verdict.outcome in _SILENT and verdict.against is None and not said:
+        return verdict  # Nearly all verdicts.
     # The set of kernels is a fact then. The block has the command to accept it.
     if verdict.reason is Reason.OTHER_KERNEL and verdict.outcome in FAILING:
         remedy = ""

@@ -1000,6 +1000,7 @@ wild_runs = st.lists(wild, min_size=1, max_size=5)
 @example([1e200], [[1e-200]] * 3, [1e200] * 5)
 @example([1e308], [[-1e308], [1e308], [1e308]], [1e308])
 @example([1.0], [[1.0] * 4 + [1e200], [1.0] * 4 + [-1e200]], [1.0])
+@example([1e200], [[5e-324]], [1.0])
 def test_any_number_has_a_verdict(
     now: list[float], then: list[list[float]], again: list[float]
 ) -> None:

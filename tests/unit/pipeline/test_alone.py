@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,7 +54,8 @@ class Session:
         for each in records:
             test = Measured(test_id=each.key.test_id, records=(each,))
             self.suite.receive(test, passed=True)
-            self.suite.took(test.test_id, "call", 1.0)
+            call = SimpleNamespace(when="call", duration=1.0)
+            self.suite.took(test.test_id, call)
             session = stored_record([each], site.session)
             self._sessions[each.key] = (session, [])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,9 +60,18 @@ def test_a_test_fails_for_what_the_run_judges(
 def test_what_tests_took_is_the_sum_of_their_phases(tmp_path: Path) -> None:
     """Logged twice, as a held report is, a phase counts once."""
     suite = judged(tmp_path)
-    for phase, duration_s in (("setup", 1.0), ("call", 30.0), ("call", 31.0)):
-        suite.took(TEST_ID, phase, duration_s)
-    suite.took("another", "call", 7.0)
+    setup, first, second, other = (
+        SimpleNamespace(when=when, duration=duration_s)
+        for when, duration_s in (
+            ("setup", 1.0),
+            ("call", 30.0),
+            ("call", 31.0),
+            ("call", 7.0),
+        )
+    )
+    suite.took(TEST_ID, setup, first)
+    suite.took(TEST_ID, second)
+    suite.took("another", other)
 
     assert suite.took_s([TEST_ID, "unknown"]) == 32.0
     assert suite.took_s([TEST_ID, "another", TEST_ID]) == 39.0

@@ -131,6 +131,9 @@ def digest(content: Content) -> bytes | None:
 
 def scalar_bytes(value: object) -> bytes | None:
     """Return a plain number or text as bytes, or None for other values."""
+    if type(value) in _PLAIN:  # The usual result.
+        plain: Any = value
+        return marshal.dumps(plain, _MARSHAL)
     if isinstance(value, _PLAIN) or type(value).__module__ == "numpy":
         return marshalled(value)
     return None

@@ -99,19 +99,33 @@ class Contract:
     def __init__(self, request: TimedCall, originals: Originals | None = None) -> None:
         self._request = request
         self._originals = originals
-        self._given = [] if request.setup is not None else _given(request)
-        found = [[*contents(value, place)] for place, value, _ in self._given]
-        self._found = found
-        self._inputs = [content for of_argument in found for content in of_argument]
-        self._before = [digest(content) for content in self._inputs]
-        if originals is not None and self._inputs:
-            originals.keep(self._given)
-        self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
+        pool = request.inputs
+        # Whether equal inputs must give equal outputs.
+        self._is_comparable = request.setup is None and (pool is None or len(pool) == 1)
+        self._given: list[_Given] = []
+        self._found: list[list[Content]] = []
+        self._inputs: list[Content] = []
+        self._before: list[bytes | None] = []
+        self._owners: list[tuple[object, list[tuple[object, int]]]] = []
+        if not _holds_nothing(request):
+            self._look_at(request)
         self._very_first: bytes | None = None
         self._first: bytes | None = None
         # None until the arguments are inspected.
         self._changed: list[Content] | None = None
         self._change_note: Note | None = None
+
+    def _look_at(self, request: TimedCall) -> None:
+        """Note the content of what is given to each call."""
+        self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
+        if request.setup is not None:
+            return
+        self._given = _given(request)
+        self._found = [[*contents(value, place)] for place, value, _ in self._given]
+        self._inputs = [*chain.from_iterable(self._found)]
+        self._before = [digest(content) for content in self._inputs]
+        if self._originals is not None and self._inputs:
+            self._originals.keep(self._given)
 
     def very_first_output(self, output: object, *, on_device: bool = False) -> None:
         """
@@ -120,13 +134,13 @@ class Contract:
         Skipped on a device, because a device compiles in that call, and the output
         would be fetched.
         """
-        if self._comparable and not on_device:
+        if self._is_comparable and not on_device:
             self._very_first = _output_digest(output)
 
     def first_output(self, output: object) -> None:
         """Check and remember the first timed output."""
         self._check(output, "the first")
-        if self._comparable:
+        if self._is_comparable:
             self._first = _output_digest(output)
 
     def some_output(self, output: object) -> None:
@@ -147,6 +161,8 @@ class Contract:
             compare: Compares the work of calls that have changed some arguments with
                 that of calls on the original content.
         """
+        if not self._inputs:  # Nearly all calls.
+            return None
         changed = self._found_changed() if self._changed is None else self._changed
         used_up = [content for content in changed if content.once]
         if used_up and self._are_rewound(used_up, changed, compare):
@@ -236,22 +252,7 @@ class Contract:
             first_call_s: Time of the very first call [s], or None if it is expected to
                 take long.
         """
-        notes = [self._change_note]
-        unread = [
-            content
-            for content, before in zip(self._inputs, self._before, strict=True)
-            if before is None and not content.once
-        ]
-        if unread:
-            text = f"{_named(unread)} cannot be read: the call may change it unnoticed"
-            notes.append(Note(code="unread-inputs", text=text))
-        constant = [content for content in self._inputs if _constant(content)]
-        if constant:
-            text = (
-                f"{_named(constant)} holds a single value: varied inputs may draw more"
-                " power and take longer"
-            )
-            notes.append(Note(code="constant-input", text=text))
+        notes = [self._change_note, *(self._input_notes() if self._inputs else ())]
         if self._first is not None and _output_digest(output) != self._first:
             text = "the first and the last timed output differ for the same inputs"
             notes.append(Note(code="outputs-differ", text=text))
@@ -259,13 +260,24 @@ class Contract:
             _trend_note(samples),
             self._first_call_note(samples, output, first_call_s),
         )
-        return tuple(note for note in notes if note is not None)
+        return tuple(filter(None, notes))
 
-    @property
-    def _comparable(self) -> bool:
-        request = self._request
-        pool = request.inputs
-        return request.setup is None and (pool is None or len(pool) == 1)
+    def _input_notes(self) -> Iterator[Note]:
+        unread = [
+            content
+            for content, before in zip(self._inputs, self._before, strict=True)
+            if before is None and not content.once
+        ]
+        if unread:
+            text = f"{_named(unread)} cannot be read: the call may change it unnoticed"
+            yield Note(code="unread-inputs", text=text)
+        constant = [content for content in self._inputs if _constant(content)]
+        if constant:
+            text = (
+                f"{_named(constant)} holds a single value: varied inputs may draw more"
+                " power and take longer"
+            )
+            yield Note(code="constant-input", text=text)
 
     def _first_call_note(
         self, samples: Sequence[float], output: object, first_call_s: float | None
@@ -375,6 +387,14 @@ def _name(fn: object) -> str:
 # The place of an argument in words, its value, and the index of its entry in `inputs`,
 # or None if every call has the argument.
 _Given: TypeAlias = "tuple[str, object, int | None]"
+
+
+def _holds_nothing(request: TimedCall) -> bool:
+    """Return True for a function without arguments and variables of its own, as most are."""
+    fn = request.fn
+    if request.args or request.kwargs or request.inputs or request.setup is not None:
+        return False
+    return type(fn) is FunctionType and not (fn.__closure__ or fn.__dict__)
 
 
 def _given(request: TimedCall) -> list[_Given]:

@@ -13,8 +13,7 @@ import gc
 import operator
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from math import inf
@@ -41,7 +40,11 @@ from pytest_gpuperf.collect.timing.readings import (
     counted_samples,
     tracer_notes,
 )
-from pytest_gpuperf.collect.timing.sampling import CallSampler, Instruments
+from pytest_gpuperf.collect.timing.sampling import (
+    SAMPLE_RESOLUTIONS,
+    CallSampler,
+    Instruments,
+)
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
@@ -63,6 +66,7 @@ _CLOCK_READINGS = 200
 _IS_COLD, _IS_SLOW = attrgetter("is_cold"), attrgetter("is_slow")
 _ON_DEVICE, _WAITED = attrgetter("on_device"), attrgetter("waited")
 _READINGS, _INTERRUPTED = attrgetter("readings"), attrgetter("interrupted")
+_MINIMUM_S = attrgetter("minimum_s")
 # Objects found by a collection that are more than those of the sampler.
 _LEAST_GARBAGE = 100
 # The coarsest usable tick. The loop that measures the speed of the core takes 20 of them.
@@ -141,13 +145,16 @@ class HostCollector:
             CollectError: The device reports an error.
         """
         __tracebackhide__ = True
-        with self._instruments() as instruments:
+        instruments = self._instruments()
+        try:
             sampler = CallSampler(request, instruments)
             sampler.warm_up()
             self._fill(
                 (sampler,), (request,), instruments, stop=stop, enough_s=enough_s
             )
             return sampler.timing(_counted((sampler,), instruments.timers, ended=True))
+        finally:
+            _collect_again(instruments)
 
     def interleave(
         self,
@@ -183,7 +190,8 @@ class HostCollector:
         if first.iterations != second.iterations:
             message = "the two callables of a comparison have different iterations"
             raise MeasureError(message, remedy="give both the same number, or none")
-        with self._instruments() as instruments:
+        instruments = self._instruments()
+        try:
             samplers = (
                 CallSampler(first, instruments, paired=True),
                 CallSampler(second, instruments, paired=True),
@@ -198,6 +206,8 @@ class HostCollector:
             for sampler in samplers:
                 sampler.look()
             return samplers[0].timing(chosen), samplers[1].timing(chosen)
+        finally:
+            _collect_again(instruments)
 
     def measure_range(self) -> RangeTimer:
         """
@@ -210,7 +220,7 @@ class HostCollector:
             self._clock, self._runtime, self._timers, sm_clock_hz=self._sm_clock_hz
         )
 
-    def _fill(
+    def _fill(  # noqa: C901, PLR0912 - each helper would be a call between two samples
         self,
         samplers: Sequence[CallSampler],
         requests: Sequence[TimedCall],
@@ -225,21 +235,32 @@ class HostCollector:
         if fixed is not None and len(samplers[0].readings) >= fixed:
             # The first call was the sample.
             return
-        minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
+        minimum_ns = sum(map(_MINIMUM_S, requests)) * NS_PER_S
         check_at: float = _LEAST_SAMPLES
         order = list(samplers)
         self._tell_time(samplers, fixed)
         take_turn(False)  # noqa: FBT003 - there is no sample yet
         begun_ns = now_ns()
         while True:
-            _sample_by_turns(samplers, order)
-            order.reverse()
+            if len(order) == 1:  # Nearly all measurements.
+                reading = order[0].sample()
+                if reading is None:
+                    order[0].discarded_count += 1
+                else:
+                    order[0].accept(reading)
+            else:
+                _sample_by_turns(samplers, order)
+                order.reverse()
             if any(map(_IS_COLD, samplers)):
                 for sampler in samplers:
                     sampler.begin_anew()
                 begun_ns = now_ns()
             spent_ns = now_ns() - begun_ns
-            if _is_over(samplers, requests, spent_ns):
+            if fixed is not None:
+                # Refused samples count too, because all ranks must call equally often.
+                if len(samplers[0].readings) + samplers[0].discarded_count >= fixed:
+                    return
+            elif _is_over(samplers, requests, spent_ns):
                 return
             is_due = fixed is None and len(samplers[0].readings) >= check_at
             if is_due and spent_ns >= minimum_ns:
@@ -258,34 +279,38 @@ class HostCollector:
             count = fixed - len(samplers[0].readings)
         self._expect(count, round_s)
 
-    @contextmanager
-    def _instruments(self) -> Iterator[Instruments]:
+    def _instruments(self) -> Instruments:
         __tracebackhide__ = True
         if self._resolution_ns is None:
             steps_ns = _steps_ns(self._clock.now_ns)
             # The median step between two readings. A clock that never moved has none.
             self._resolution_ns = statistics.median_low(steps_ns) if steps_ns else 1
             self._cpu_clock_is_fine = _cpu_clock_is_fine(self._clock)
-        # `gc.isenabled` stays true, so that code cannot see that it is measured.
         thresholds = gc.get_threshold()
         collecting = gc.isenabled() and thresholds[0] > 0
+        instruments = Instruments(
+            clock=self._clock,
+            now_ns=self._clock.now_ns,
+            cpu_clock_is_fine=self._cpu_clock_is_fine,
+            resolution_ns=self._resolution_ns,
+            sample_ns=SAMPLE_RESOLUTIONS * self._resolution_ns,
+            runtime=self._runtime,
+            timers=Timers(self._timers, self._sm_clock_hz),
+            core_loop=self._core_loop,
+            originals=Originals(self._runtime.free_bytes),
+            sweep=partial(_sweep, self._clock.now_ns, *thresholds),
+            young_due=thresholds[0] if collecting else inf,
+            thresholds=thresholds,
+        )
+        # `gc.isenabled` stays true, so that code cannot see that it is measured.
         gc.set_threshold(0)
-        try:
-            yield Instruments(
-                clock=self._clock,
-                cpu_clock_is_fine=self._cpu_clock_is_fine,
-                resolution_ns=self._resolution_ns,
-                runtime=self._runtime,
-                timers=Timers(self._timers, self._sm_clock_hz),
-                core_loop=self._core_loop,
-                originals=Originals(self._runtime.free_bytes),
-                sweep=partial(_sweep, self._clock.now_ns, *thresholds),
-                young_due=thresholds[0] if collecting else inf,
-            )
-        finally:
-            # The code under test may have set others.
-            if gc.get_threshold()[0] == 0:
-                gc.set_threshold(*thresholds)
+        return instruments
+
+
+def _collect_again(instruments: Instruments) -> None:
+    """Turn the collector on again, unless the code under test has set its thresholds."""
+    if gc.get_threshold()[0] == 0:
+        gc.set_threshold(*instruments.thresholds)
 
 
 @final
@@ -488,10 +513,6 @@ def _is_over(
     samplers: Sequence[CallSampler], requests: Sequence[TimedCall], spent_ns: int
 ) -> bool:
     count, refused = len(samplers[0].readings), samplers[0].discarded_count
-    fixed = requests[0].iterations
-    # Refused samples count too, because all ranks must call equally often.
-    if fixed is not None:
-        return count + refused >= fixed
     if count >= _MOST_SAMPLES:
         return True
     least = _least_count(spent_ns / max(count + refused, 1), len(samplers))

@@ -21,13 +21,17 @@ class ThreadPresence:
 
     Attributes:
         begun_ns: Start of the observation [ns].
+
+        samples_count: Number of calls seen.
+
+        ran_through: Whether the thread ran all the time in one of them.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.begun_ns = clock.now_ns()
         self._clock = clock
-        self._ran_through = False
-        self._samples_count = 0
+        self.ran_through = False
+        self.samples_count = 0
         self._waits_count = clock.waits_count()
         self._blocks_count = clock.blocks_count()
         self.look_anew()
@@ -43,16 +47,6 @@ class ThreadPresence:
         thread_ns = self._clock.thread_cpu_ns() - self._thread_ns
         return process_ns > _THREADS_RATIO * thread_ns
 
-    def saw(self, *, ran_through: bool) -> None:
-        """
-        Count a sample.
-
-        Args:
-            ran_through: Whether the thread ran all the time.
-        """
-        self._samples_count += 1
-        self._ran_through |= ran_through
-
     def notes(self, *, several_threads: bool, fine: bool) -> tuple[Note, ...]:
         """
         Return the reasons why interruptions cannot be detected, or () if possible.
@@ -66,11 +60,11 @@ class ThreadPresence:
             return (SEVERAL_THREADS,)
         if not fine:
             return (_COARSE_CLOCK,)
-        if self._ran_through:
+        if self.ran_through:
             return ()
-        if not waited(self._clock, self._waits_count, self._samples_count):
+        if not waited(self._clock, self._waits_count, self.samples_count):
             return ()
-        disk = uses_disk(self._clock, self._blocks_count, self._samples_count)
+        disk = uses_disk(self._clock, self._blocks_count, self.samples_count)
         return (_WAITS, USES_DISK) if disk else (_WAITS,)
 
 

@@ -13,8 +13,8 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
-from itertools import islice
-from operator import sub
+from itertools import chain, islice
+from operator import attrgetter, sub
 from typing import Any
 
 import msgspec
@@ -48,6 +48,9 @@ RUNNING_FRACTION = 0.97
 HOST_PRECISION = 0.01
 # With fewer samples, all of them count (docs/judging.md section 5).
 LEAST_UNINTERRUPTED = 5
+# Getters, because each item of a comprehension's function or a generator is a call.
+_WALL_S, _CLOCK_HZ = attrgetter("wall_s"), attrgetter("clock_hz")
+_INTERRUPTED = attrgetter("interrupted")
 
 
 class Reading(msgspec.Struct):
@@ -104,17 +107,22 @@ class Timers:
         timers: Sequence[DeviceTimer] = (),
         sm_clock_hz: Callable[[], float | None] | None = None,
     ) -> None:
-        self.names = tuple(timer.name for timer in timers)
-        # The first timer is the outermost, so that the work of the others is not in its
-        # time.
-        self.begins = tuple(timer.begin for timer in timers)
-        self.ends = tuple(timer.end for timer in reversed(timers))
+        self.names: tuple[str, ...] = ()
+        self.begins: tuple[Callable[[], object], ...] = ()
+        self.ends: tuple[Callable[[], object], ...] = ()
         self.sm_clock_hz = sm_clock_hz
         self._timers = tuple(timers)
-        self._holding = tuple(timer for timer in timers if isinstance(timer, Holding))
+        self._holding: tuple[Holding, ...] = ()
         self._pending: list[Reading | None] = []
-        # Drop the values that an earlier measurement left when it raised.
         for timer in timers:
+            self.names += (timer.name,)
+            # The first timer is the outermost, so that the work of the others is not in
+            # its time.
+            self.begins += (timer.begin,)
+            self.ends = (timer.end, *self.ends)
+            if isinstance(timer, Holding):
+                self._holding += (timer,)
+            # Drop the values that an earlier measurement left when it raised.
             timer.taken()
             timer.refusal()
 
@@ -199,12 +207,18 @@ class CountedSamples(Frozen, frozen=True, kw_only=True):
     by_cpu: bool = False
     notes: tuple[Note, ...] = ()
 
+    def of(self, readings: Sequence[Reading]) -> Sequence[Reading]:
+        """Return the readings of the samples that count."""
+        if len(self.places) == len(readings):  # The usual case.
+            return readings
+        return [readings[place] for place in self.places]
+
     def values(self, readings: Sequence[Reading], source: str) -> tuple[float, ...]:
         """Return the samples of a source that count [s]."""
-        counted = [readings[place] for place in self.places]
+        counted = self.of(readings)
         # The usual case, and called often.
         if source == Source.HOST and not self.by_cpu:
-            return tuple([reading.wall_s for reading in counted])
+            return tuple(map(_WALL_S, counted))
         values = (
             reading.cpu_s if source == Source.HOST else reading.device_s.get(source)
             for reading in counted
@@ -249,12 +263,18 @@ def counted_samples(
         waited: Whether the calls gave the processor up by themselves. Their waiting is
             then part of their time.
     """
+    count = len(readings[0])
+    every = tuple(range(count))
     if unused:
-        every = tuple(range(len(readings[0])))
         return CountedSamples(
             sources=(Source.HOST,), places=every, unused=True, notes=(_UNUSED,)
         )
-    count = len(readings[0])
+    every_reading = [*chain.from_iterable(readings)]
+    if not names and not (
+        any(map(_INTERRUPTED, every_reading)) or any(map(_CLOCK_HZ, every_reading))
+    ):
+        # The usual case of a call without a device.
+        return CountedSamples(sources=(Source.HOST,), places=every)
     slow = {place for series in readings for place in _slow_places(series)}
     interrupted = {
         place

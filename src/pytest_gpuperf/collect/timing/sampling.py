@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from math import ceil, inf
+from operator import attrgetter, is_not, itemgetter
 
 from pytest_gpuperf.collect.base import (
     Garbage,
@@ -76,7 +77,7 @@ _INTERVAL_LEAST = 8
 # Half the range of few samples over their median.
 _WIDE = 0.1
 # A sample this long loses at most 1 % to the clock.
-_SAMPLE_RESOLUTIONS = 100
+SAMPLE_RESOLUTIONS = 100
 # Each try grows the batch up to 110 times, which is enough for the shortest call.
 _BATCH_TRIES = 3
 # The first guess is made from single calls, which the clock lengthens.
@@ -100,6 +101,10 @@ _GARBAGE_SHARE = 0.05
 _PAUSE_NS = 20_000_000
 # A clock that moved by more than this during a sample is not that of the sample.
 _CLOCK_MOVED = 0.05
+# Getters, because each comprehension is a call.
+_CORE_LOOP_S, _RETURNED_S = attrgetter("core_loop_s"), attrgetter("returned_s")
+_WAITED = attrgetter("waited")
+_IS_KNOWN, _FIRST = partial(is_not, None), itemgetter(0)
 
 
 class Instruments(Frozen, frozen=True, kw_only=True):
@@ -109,7 +114,11 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     Attributes:
         clock: The clock.
 
+        now_ns: Its function that reads the time [ns].
+
         resolution_ns: The shortest time that the clock resolves [ns], > 0.
+
+        sample_ns: The shortest sample that the clock does not distort [ns].
 
         cpu_clock_is_fine: Whether the clock of processor time resolves a single sample.
 
@@ -126,10 +135,14 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         young_due: Number of young objects above which `sweep` may be due, or infinity
             if it never is.
+
+        thresholds: The thresholds of garbage collection before the measurement.
     """
 
     clock: Clock
+    now_ns: Callable[[], int]
     resolution_ns: int
+    sample_ns: int
     cpu_clock_is_fine: bool
     runtime: DeviceRuntime
     timers: Timers
@@ -137,16 +150,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     originals: Originals
     sweep: Callable[[], tuple[int, int]]
     young_due: float
-
-    @property
-    def now_ns(self) -> Callable[[], int]:
-        """The function that reads the clock [ns]."""
-        return self.clock.now_ns
-
-    @property
-    def sample_ns(self) -> int:
-        """The shortest sample that the clock does not distort [ns]."""
-        return _SAMPLE_RESOLUTIONS * self.resolution_ns
+    thresholds: tuple[int, int, int]
 
 
 class _Batch(Frozen, frozen=True):
@@ -330,7 +334,7 @@ class CallSampler:
             sample_ns = instruments.sample_ns
             # One batch serves all sources.
             if self.on_device:
-                device_ns = _SAMPLE_RESOLUTIONS * instruments.timers.resolution_ns
+                device_ns = SAMPLE_RESOLUTIONS * instruments.timers.resolution_ns
                 sample_ns = max(sample_ns, device_ns)
             for _ in range(_BATCH_TRIES):
                 if elapsed_ns >= sample_ns:
@@ -456,7 +460,7 @@ class CallSampler:
         if count == self._check_at:
             if count == 1:
                 self._contract.first_output(self._output)
-            else:
+            elif self._request.check is not None:
                 self._contract.some_output(self._output)
             self._checked_count = count
             # The function cannot know which of its results are checked.
@@ -485,7 +489,7 @@ class CallSampler:
             raise MeasureError(message, remedy="let the GPU cool, or lock its clock")
         # Before anything else takes time, in which threads that were left could end.
         left = [] if self._doubts is None else self._doubts.left(self._called_count)
-        if len(self.readings) > self._checked_count:
+        if self._request.check is not None and len(self.readings) > self._checked_count:
             self._contract.last_output(self._output)
         best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
@@ -493,14 +497,14 @@ class CallSampler:
         # A device compiles its kernels in the first call.
         alone_s = None if self.on_device and not chosen.unused else self.first_call_s
         notes = [*self._contract.notes(samples, self._output, alone_s)]
-        used_up = any(note.code == "used-up" for note in notes)
-        if void is None and not used_up:
-            notes += self._doubtful(samples, chosen)
-        counted = [self.readings[place] for place in chosen.places]
+        used_up = bool(notes) and any(note.code == "used-up" for note in notes)
+        if self._doubts is not None and void is None and not used_up:
+            notes += self._doubtful(samples, chosen, self._doubts)
+        counted = chosen.of(self.readings)
         traced = tracer_notes(self._instruments.clock)
-        loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
-        mostly_waits = 2 * len([r for r in counted if r.waited]) >= len(counted)
-        has_loops = not (traced or mostly_waits) and len(loops_s) == len(counted)
+        loops_s = tuple(map(_CORE_LOOP_S, counted))
+        mostly_waits = 2 * sum(map(_WAITED, counted)) >= len(counted)
+        has_loops = not (traced or mostly_waits or None in loops_s)
         waiting_notes = self._waiting_notes
         if mostly_waits and not (waiting_notes or self.on_device):
             calls_count = len(counted) * self._batch_count
@@ -511,15 +515,17 @@ class CallSampler:
             source=best,
             other_samples={
                 name: chosen.values(self.readings, name) for name in other_sources
-            },
-            returned=tuple([r.returned_s for r in counted if r.returned_s is not None]),
+            }
+            if other_sources
+            else {},
+            returned=tuple(filter(_IS_KNOWN, map(_RETURNED_S, counted))),
             iterations_count=self._batch_count,
             discarded_count=self.discarded_count + len(self.readings) - len(counted),
             first_call_s=self.first_call_s,
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
-            core_loops_s=tuple(loops_s) if has_loops else (),
+            core_loops_s=loops_s if has_loops else (),
             sm_clock_hz=median_clock_hz(counted)
             if self.on_device and not chosen.unused
             else None,
@@ -600,13 +606,11 @@ class CallSampler:
             )
 
     def _doubtful(
-        self, samples: Sequence[float], chosen: CountedSamples
+        self, samples: Sequence[float], chosen: CountedSamples, doubts: Doubts
     ) -> Iterator[Note]:
         __tracebackhide__ = True
-        if self._doubts is None:
-            return
         with self._extra_calls() as calls_count:
-            yield from self._doubts.notes(
+            yield from doubts.notes(
                 self._output,
                 samples,
                 first_call_s=self.first_call_s,
@@ -663,6 +667,10 @@ class CallSampler:
     def _warm_call(self) -> _Batch:
         __tracebackhide__ = True
         self._warmup_count += self._batch_count
+        if self._synchronize is None:
+            batch = self._take(None)
+            self._note_presence(batch)
+            return batch
         batch = self._observed()
         if self._watched is not None:
             self._instruments.timers.took(None)
@@ -685,7 +693,8 @@ class CallSampler:
         ran_through = (
             cpu_ns is not None and cpu_ns >= RUNNING_FRACTION * batch.elapsed_ns
         )
-        self._presence.saw(ran_through=ran_through)
+        self._presence.samples_count += 1
+        self._presence.ran_through |= ran_through
         # One such call is enough, and each reading costs a system call.
         if ran_through:
             self._tells_interruptions = False
@@ -713,7 +722,7 @@ class CallSampler:
                 continue
             fixed = request.iterations is not None
             if fixed or self._alike(recent) or spent_ns >= request.budget_s * NS_PER_S:
-                return min([time_ns for time_ns, _ in recent], default=elapsed_ns)
+                return min(map(_FIRST, recent), default=elapsed_ns)
 
     def _several_threads_work(self) -> bool:
         """
@@ -790,12 +799,12 @@ class CallSampler:
         if timers.sm_clock_hz is not None and paused_ns > _PAUSE_NS:
             self._clock_before_hz = timers.sm_clock_hz()
         # A setup, or the turn of another process, may take seconds.
-        if self._core_loop is not None:
-            self._core_loop.refresh()
+        core_loop = self._core_loop
+        if core_loop is not None and (at_ns := now_ns()) >= core_loop.due_ns:
+            core_loop.refresh(at_ns)
         repeat_count = self._batch_count - 1
-        returned_ns = None
+        returned_ns = cpu_ns = None
         modules_count = len(sys.modules)
-        cpu_ns = None
         # Read outside of the sample, because the readings take 1 us and 0.3 us.
         if self._tells_interruptions:
             self._waits_before = instruments.clock.waits_count()
@@ -844,7 +853,7 @@ class CallSampler:
         resolution_ns = self._instruments.resolution_ns
         if source != Source.HOST:
             resolution_ns = resolution_of(source)
-        least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
+        least_ns = _SHORT * SAMPLE_RESOLUTIONS * resolution_ns
         if middle_s * self._batch_count * NS_PER_S < least_ns:
             yield _SHORT_CALL
         if self._swept_ns and not self._paired:

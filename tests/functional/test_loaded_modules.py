@@ -1,0 +1,76 @@
+"""The modules that a plain gate run loads: each is time at its start, and memory to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fakes.project import Project
+
+# Of the package alone. Both may fall, and whoever raises one says why here.
+MOST_MODULES, MOST_LINES = 121, 46_600
+# Whole rooms and libraries that such a run needs nothing of.
+NEVER = (
+    "jinja2",
+    "markupsafe",
+    "pytest_gpuperf.baseline.database",
+    "pytest_gpuperf.baseline.engine",
+    "pytest_gpuperf.cli",
+    "pytest_gpuperf.collect.binary.elf",
+    "pytest_gpuperf.collect.cupti",
+    "pytest_gpuperf.collect.memory",
+    "pytest_gpuperf.collect.ncu",
+    "pytest_gpuperf.collect.nvml",
+    "pytest_gpuperf.compute.alone",
+    "pytest_gpuperf.compute.derive",
+    "pytest_gpuperf.compute.kernels",
+    "pytest_gpuperf.compute.roofline",
+    "pytest_gpuperf.compute.suspects",
+    "pytest_gpuperf.judge.against",
+    "pytest_gpuperf.judge.drift",
+    "pytest_gpuperf.judge.origin",
+    "pytest_gpuperf.pipeline.against",
+    "pytest_gpuperf.pipeline.keeping",
+    "pytest_gpuperf.report.exports",
+    "pytest_gpuperf.report.html",
+    "pytest_gpuperf.report.runs",
+    "sqlite3",
+)
+LISTS = """
+    import sys
+
+    def pytest_unconfigure():
+        files = {name: getattr(m, "__file__", None) for name, m in sys.modules.items()}
+        with open("modules.txt", "w") as file:
+            file.writelines(f"{name} {files[name]}\\n" for name in sorted(files))
+"""
+
+
+def test_a_plain_gate_run_loads_what_it_needs(project: Project) -> None:
+    """A store of few sessions, a call on the host, and nothing that moved."""
+    project.write(
+        "def test_sum(gpuperf):\n    assert gpuperf(sum, range(50)) == 1225\n"
+    )
+    gate = ("-q", "--gpuperf-baseline=sessions", "--gpuperf-max-regression=1000000%")
+    for _ in range(2):
+        project.spawn(*gate, "--gpuperf-update=all")
+    project.write(LISTS, "conftest.py")
+
+    ended = project.spawn(*gate)
+
+    assert ended.returncode == 0, ended.stdout
+    lines = (project.path / "modules.txt").read_text("utf-8").splitlines()
+    loaded = dict(line.split(" ", 1) for line in lines)
+    ours = {
+        name: file for name, file in loaded.items() if name.startswith("pytest_gpuperf")
+    }
+    needless = [
+        name
+        for name in loaded
+        if any(name == never or name.startswith(f"{never}.") for never in NEVER)
+    ]
+    assert needless == []
+    lines_count = sum(
+        len(Path(file).read_text("utf-8").splitlines()) for file in ours.values()
+    )
+    assert len(ours) <= MOST_MODULES, sorted(ours)
+    assert lines_count <= MOST_LINES
