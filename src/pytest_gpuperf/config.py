@@ -171,6 +171,9 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         against_tests: Version of a test's source that both sides run.
 
+        changed: Whether only tests are measured that use a file that has changed since a
+            stored session.
+
         build_command: Command that builds a side, run in its folder. With None, the
             package's own build runs if it needs a build.
 
@@ -263,6 +266,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     confirm_by: ConfirmBy = ConfirmBy.FRESH
     against: str | None = None
     against_tests: AgainstTests = AgainstTests.SAME
+    changed: bool = False
     build_command: str | None = None
     carry: tuple[str, ...] = ()
     budget_s: float = 600.0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.launcher import Launcher
     from pytest_gpuperf.collect.opened_files import OpenedByTest
+    from pytest_gpuperf.collect.session import Revision
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.checkout import Checkout
     from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
@@ -32,8 +33,10 @@ CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
 SHARD_COUNT = "GPUPERF_SHARDS"
 # Path of the task file, set once a child run has begun.
 CHILD_TASK = pytest.StashKey[str]()
-# Files opened by tests, recorded if the run is compared with a revision.
+# Files opened by tests, recorded if the run needs them (`watches_files`).
 OPENED: pytest.StashKey[OpenedByTest] = pytest.StashKey()
+# The revision of the project, read before files are watched, because git may read files.
+REVISION: pytest.StashKey[Revision] = pytest.StashKey()
 # Collected files, and other collectors (except directories) that failed. The bool is
 # True if the collection passed.
 COLLECTED = pytest.StashKey[list[tuple[pytest.Collector, bool]]]()
@@ -89,6 +92,11 @@ _OPTIONS = (
         "gpuperf-against-tests",
         "WHOSE",
         "tests changed since the revision: skip (same), or run today's on both sides (mine)",
+    ),
+    _Option(
+        "gpuperf-changed",
+        None,
+        "measure tests that use a file changed since their stored session",
     ),
     _Option(
         "gpuperf-budget", "TIME", "time limit of a comparison with a revision (10min)"
@@ -303,14 +311,19 @@ def must_judge(config: pytest.Config) -> bool:
 
 def watches_files(early_config: pytest.Config) -> bool:
     """
-    Return True if a starting run will be compared with a revision.
+    Return True if a starting run will be compared with a revision, or stores its files.
 
     Child runs and xdist workers watch no files.
     """
     if CHILD_VARIABLE in os.environ or "PYTEST_XDIST_WORKER" in os.environ:
         return False
-    given = getattr(early_config.known_args_namespace, "gpuperf_against", None)
-    return bool(given or early_config.getini("gpuperf_against"))
+
+    def is_set(name: str) -> bool:
+        given = getattr(early_config.known_args_namespace, name, None)
+        return bool(given or early_config.getini(name))
+
+    stores = is_set("gpuperf_changed") and is_set("gpuperf_update")
+    return stores or is_set("gpuperf_against")
 
 
 def selects_part(config: pytest.Config) -> bool:
@@ -410,7 +423,8 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader, count = _OptionReader(config), texts.parse_count
+    reader, usual = _OptionReader(config), texts.USUAL_COLUMNS
+    count = texts.parse_count
     of_a_day = count(1, texts.DAY_S)
     read = texts.Config(
         root=str(config.rootpath),
@@ -432,6 +446,7 @@ def _read(config: pytest.Config) -> Config:
         confirm_by=reader.word("gpuperf_confirm_by", texts.ConfirmBy.FRESH),
         against=reader.read("gpuperf_against", texts.parse_revision, None),
         against_tests=reader.word("gpuperf_against_tests", texts.AgainstTests.SAME),
+        changed=reader.flag("gpuperf_changed"),
         build_command=reader.read("gpuperf_build_command", str.strip, None),
         carry=reader.read("gpuperf_carry", texts.parse_carry, ()),
         budget_s=reader.read("gpuperf_budget", texts.parse_duration, 600.0),
@@ -444,9 +459,7 @@ def _read(config: pytest.Config) -> Config:
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
         sort=reader.read("gpuperf_sort", texts.parse_sort, None),
-        columns=reader.read(
-            "gpuperf_columns", texts.parse_columns, texts.USUAL_COLUMNS
-        ),
+        columns=reader.read("gpuperf_columns", texts.parse_columns, usual),
         time_unit=reader.read("gpuperf_time_unit", texts.parse_time_unit, None),
         record=reader.read("gpuperf_record", reader.path, None),
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),

@@ -64,12 +64,17 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # A conftest.py may read files.
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Watch which project files are opened, if the run is compared with a revision."""
+    """Watch which project files are opened, if the run needs to know."""
     if not options.watches_files(early_config):
         return
     from pytest_gpuperf.collect.opened_files import OpenedByTest
+    from pytest_gpuperf.collect.runner import ProcessRunner
+    from pytest_gpuperf.collect.session import read_git
 
     given = early_config.invocation_params
+    early_config.stash[options.REVISION] = read_git(
+        ProcessRunner(), early_config.rootpath, with_parent=True
+    )
     known = [str(path) for path in (early_config.inipath,) if path is not None]
     known += [
         str(given.dir / arg[1:]) for arg in given.args if str(arg).startswith("@")

@@ -68,7 +68,7 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "telemetry": ("12.5", 12.5, "off", None),
 }
 FIELDS = {"budget": "budget_s"}  # of Config, where it is not the option's name
-FLAGS = ("strict", "disable", "annotations", "junit_properties")
+FLAGS = ("strict", "changed", "disable", "annotations", "junit_properties")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     BoundClass,
+    FileList,
     RecordKey,
     SessionValue,
     StoredRecord,
@@ -77,6 +78,8 @@ class StoredRow(
         node_id: The pytest id under which the line was first written, if the test has
             been given another key since.
 
+        files: The files of the session.
+
         sum: The checksum.
     """
 
@@ -95,6 +98,7 @@ class StoredRow(
     code: str | None = None
     schema: int = 0
     node_id: str = ""
+    files: FileList | None = None
     sum: str = ""
 
 
@@ -240,6 +244,7 @@ def row_texts(
             if record.schema_version != STORE_VERSION
             else 0,
             node_id=record.node_id,
+            files=record.files,
         )
         for record in records
     ]

@@ -16,6 +16,7 @@ from pytest_gpuperf.model.record import (
     STORE_VERSION,
     AcceptedLevel,
     BoundClass,
+    FileList,
     RecordKey,
     SessionValue,
     StoredRecord,
@@ -196,12 +197,13 @@ class _Rest(BulkRecord, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Detail(Frozen, frozen=True, kw_only=True, omit_defaults=True):
-    """What is only shown: quantiles by metric, times of kernels, facts that may differ."""
+    """What no value is compared by: quantiles, times of kernels, soft facts, files."""
 
     quantiles: Mapping[int, tuple[float, ...]] = {}
     kernel_times_s: tuple[float, ...] = ()
     soft_facts: Mapping[str, str] = {}
     without: tuple[str, ...] = ()
+    files: FileList | None = None
     unknown: tuple[tuple[str, str], ...] = ()
 
 
@@ -330,6 +332,7 @@ def detail_bytes(
         kernel_times_s=tuple(kernel.total_s for kernel in record.kernels),
         soft_facts={n: fact for n, fact in soft.items() if shared.get(n) != fact},
         without=tuple(sorted(shared.keys() - soft.keys())),
+        files=record.files,
         unknown=record.unknown,
     )
     if detail == _NO_DETAIL:
@@ -386,6 +389,7 @@ def record_of(
         code_digest=setting.code,
         schema_version=setting.schema,
         node_id=setting.node_id,
+        files=detail.files,
         unknown=detail.unknown,
     )
 

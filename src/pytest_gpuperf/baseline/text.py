@@ -679,6 +679,7 @@ def _record(
         kernels=totals,
         schema_version=version,
         node_id=row.node_id,
+        files=row.files,
         unknown=unknown,
     )
 

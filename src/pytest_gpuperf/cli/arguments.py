@@ -21,6 +21,7 @@ from pytest_gpuperf.cli.parser import (
     rate,
     share,
     some_share,
+    threads,
 )
 
 EXPORTS = (
@@ -110,7 +111,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument(
         "--block THREADS",
         "threads of a block, for the occupancy of a binary's kernels",
-        int,
+        threads,
     ),
     _Argument("--target CHIP", "only kernels of a binary for this chip, as sm_90a"),
     _Argument(
@@ -179,7 +180,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument(
         "--block THREADS",
         "threads of a block, to compare the occupancy of two binaries' kernels",
-        count,
+        threads,
     ),
     _Argument(
         "--total",

@@ -30,6 +30,7 @@ from pytest_gpuperf.model.checkout import is_of
 from pytest_gpuperf.model.environment import session_on
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
+    FILES,
     REFERENCES,
     Record,
     RecordKey,
@@ -567,7 +568,7 @@ def _outlooks(
     references = [
         newest_reference(records)
         for key, records in stored.items()
-        if key.test_id == REFERENCES
+        if key.test_id == REFERENCES and not key.name.startswith(FILES)
     ]
     limits = {"time": _LIMIT}
     cases = [

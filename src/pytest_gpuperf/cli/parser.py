@@ -27,6 +27,7 @@ _EXAMPLE = "example: "
 _UNKNOWN = "unknown arguments:"
 # Digits of a float. More digits carry no information.
 _MOST_DIGITS = 17
+_MOST_THREADS = 1024  # Of a block, on every chip of NVIDIA and AMD.
 # Limit of one range of numbers. A report with this many launches is 2 GB.
 _MOST_LAUNCHES = 1_000_000
 
@@ -268,6 +269,14 @@ def count(text: str) -> int:
     """Return a whole number >= 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def threads(text: str) -> int:
+    """Return the threads of a block, which no chip takes more than 1,024 of."""
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
+        message = f"{text!r} is not a whole number from 1 to {_MOST_THREADS}"
+        raise argparse.ArgumentTypeError(message)
     return int(text)
 
 

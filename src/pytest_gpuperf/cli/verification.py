@@ -168,11 +168,13 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
     scope, sharded = run.header.completeness.scope, run.header.session.shard is not None
     # These tests were collected, so they are still in the code.
     waiting = frozenset(run.header.completeness.missing)
+    unchanged = frozenset(run.header.completeness.unchanged)
     skipped = frozenset(run.header.completeness.skipped)
     shown = StoredTests((), place).shown
     kinds: dict[str, list[str]] = {}
     for key, has_node_id in sorted(expected.items()):
-        if key in there or (has_node_id and key in run.test_ids):
+        ran = key in there or (has_node_id and key in run.test_ids)
+        if ran or not unchanged.isdisjoint({key, shown(key)}):
             kind = "present"
         elif sharded and not skipped.isdisjoint({key, shown(key)}):
             # The shard had selected the test.

@@ -21,10 +21,13 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.collect.checkout import git_folder
 from pytest_gpuperf.collect.redirection import inside
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.record import FileList
 
 # <sys/inotify.h>. The values equal those of <fcntl.h> on every architecture.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -191,6 +194,7 @@ class OpenedByTest:
     def __init__(self, files: OpenedFiles | None, root: str = "") -> None:
         self.root = root
         self._files = files
+        self._is_stored = False
         self._has_begun = False
         self._ended_count = 0
         self.positions: dict[OpenedFile, int] = {}
@@ -225,6 +229,25 @@ class OpenedByTest:
         opened.positions.update(dict.fromkeys(map(OpenedFile, paths), 0))
         return opened
 
+    @classmethod
+    def of_session(cls, files: FileList, root: str) -> OpenedByTest:
+        """
+        Return the files that a stored session has opened, with keys for node ids.
+
+        Args:
+            files: The files.
+
+            root: The root of the repository now, a real path.
+        """
+        opened = cls(None, root)
+        opened._is_stored = True
+        for path, position in files.positions.items():
+            file = OpenedFile(_below(root, path), path.endswith("/"))
+            opened.positions[file] = position
+        opened.listed = {_below(root, path) for path in files.listed}
+        opened.ended = dict(files.ended)
+        return opened
+
     def begin(self) -> None:
         """Record that a test begins."""
         if not self._has_begun:
@@ -246,7 +269,8 @@ class OpenedByTest:
     @property
     def is_known(self) -> bool:
         """True if all files that tests open are seen."""
-        return self._files is not None and OpenedFile("") not in self.positions
+        is_watched = self._is_stored or self._files is not None
+        return is_watched and OpenedFile("") not in self.positions
 
     def _take(self, position: int = 0, *, before: bool = False) -> None:
         for file in () if self._files is None else self._files.take():
@@ -254,6 +278,10 @@ class OpenedByTest:
                 self.listed.add(file.path)
             else:
                 self.positions.setdefault(file, position)
+
+
+def _below(root: str, path: str) -> str:
+    return os.path.normpath(f"{root}/{path}")
 
 
 def environments_in(root: str) -> tuple[str, ...]:

@@ -267,6 +267,8 @@ def read_expected(folder: str) -> Expected:
     unsure: dict[str, None] = {}
     wholes: set[tuple[str | None, int | None, int | None]] = set()
     keys: dict[str, str] = {}
+    unchanged: dict[str, str] = {}
+    all_changed = ""
     for file in sorted(Path(folder).glob("expected-*.json")):
         expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
         test_ids |= dict.fromkeys(expected.test_ids)
@@ -279,6 +281,8 @@ def read_expected(folder: str) -> Expected:
         keys |= expected.keys
         dropped |= dict.fromkeys(expected.dropped)
         selections.add(expected.selection)
+        unchanged |= dict.fromkeys(expected.unchanged, expected.unchanged_since)
+        all_changed = all_changed or expected.all_changed
     collected, count, measuring = wholes.pop() if len(wholes) == 1 else (None,) * 3
     return Expected(
         test_ids=tuple(test_ids),
@@ -292,6 +296,9 @@ def read_expected(folder: str) -> Expected:
         selection=selections.pop() if len(selections) == 1 else None,
         # Another worker may run a test that one worker has left out.
         dropped=tuple(test_id for test_id in dropped if test_id not in test_ids),
+        unchanged=tuple(test_id for test_id in unchanged if test_id not in test_ids),
+        unchanged_since=next(iter(unchanged.values()), ""),
+        all_changed=all_changed,
     )
 
 

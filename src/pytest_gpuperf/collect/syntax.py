@@ -97,6 +97,85 @@ def _functions_in(file: str, _: int) -> dict[_Named, tuple[str, ...]]:
     return {named: tuple(sorted(digests)) for named, digests in found.items()}
 
 
+def runs_alike(old: bytes, new: bytes) -> bool:
+    """
+    Return True if the import of two versions of a test module runs the same code.
+
+    Bodies of functions do not count, unless code that the import runs names the function,
+    or a decorator that is not pytest's takes it. Other functions may also be new or gone.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            versions = [_Imported(ast.parse(source)) for source in (old, new)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    before, after = versions
+    changed = {
+        name.rpartition(".")[2]
+        for name in before.bodies.keys() | after.bodies.keys()
+        if before.bodies.get(name) != after.bodies.get(name)
+    }
+    named = before.named | after.named
+    return before.outside == after.outside and changed.isdisjoint(named)
+
+
+class _Imported:
+    """
+    The code that an import of a module runs.
+
+    Args:
+        tree: The module. The bodies of its functions are removed.
+
+    Attributes:
+        bodies: The text of each function by qualified name.
+
+        outside: The text of the code without functions.
+
+        named: The names that this code uses.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.bodies: dict[str, str] = {}
+        # Names of marks and fixtures.
+        self._of_pytest: set[str] = set()
+        self._of_pytest |= {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign) and self._is_of_pytest(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        self._take(tree, "")
+        self.outside = _text(tree)
+        nodes = [*ast.walk(tree)]
+        self.named = {n.id for n in nodes if isinstance(n, ast.Name)}
+        self.named |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+
+    def _take(self, node: ast.AST, prefix: str) -> None:
+        for _, value in ast.iter_fields(node):
+            several = value if isinstance(value, list) else [value]
+            for child in [each for each in several if isinstance(each, ast.AST)]:
+                decorators = getattr(child, "decorator_list", [])
+                if not all(map(self._is_of_pytest, decorators)):
+                    continue
+                name = f"{prefix}{getattr(child, 'name', '')}"
+                if not isinstance(child, _FUNCTIONS):
+                    self._take(child, f"{name}." if name != prefix else prefix)
+                    continue
+                self.bodies[name] = self.bodies.get(name, "") + _text(child)
+                child.body = []
+                defaults = [*child.args.defaults, *filter(None, child.args.kw_defaults)]
+                nodes = [n for part in (*decorators, *defaults) for n in ast.walk(part)]
+                calls = [n.func for n in nodes if isinstance(n, ast.Call)]
+                if all(map(self._is_of_pytest, calls)):
+                    several.remove(child)
+
+    def _is_of_pytest(self, node: ast.AST) -> bool:
+        name = ast.unparse(node).partition("(")[0]
+        return name.startswith("pytest.") or name in self._of_pytest
+
+
 def _text(root: ast.AST) -> str:  # noqa: C901 - One loop, without calls for a node.
     """
     Return a tree as text, without positions and without docstrings.

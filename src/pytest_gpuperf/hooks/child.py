@@ -115,6 +115,7 @@ class Child:
             min_judged=None,
             confirm=0,
             against=None,
+            changed=False,
             runs=1,
             record=None,
             json=None,

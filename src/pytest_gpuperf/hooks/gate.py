@@ -81,6 +81,7 @@ class Gate:
         self.suite.tell = self._tell
         self.suite.looks_into = self._looks_into
         self.suite.opened = config.stash.get(options.OPENED, None)
+        self.suite.site.revision = config.stash.get(options.REVISION, None)
         self.suite.looked_into = partial(options.looked_into, config)
         self._line_open = False
         # Progress texts already printed in a log.

@@ -22,7 +22,12 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
-from pytest_gpuperf.hooks.digests import Digests, digests_of, read_functions
+from pytest_gpuperf.hooks.digests import (
+    Digests,
+    digests_of,
+    parameters_of,
+    read_functions,
+)
 from pytest_gpuperf.hooks.identity import KeyMaker
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -32,6 +37,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import is_counter
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -205,6 +211,8 @@ class Leases:
 
 # For records that come from a recording or are not used.
 _UNKNOWN = Digests()
+# A test whose body runs unmeasured although others are measured, and its bench.
+_UNMEASURED = pytest.StashKey[tuple[MarkedTest, Bench]]()
 # Raised while a record is built or written, if it contains a value of a foreign type.
 _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
 
@@ -327,8 +335,8 @@ class Measuring:
             for item in session.items
             if (test := marked_of(item)) is not None
         ]
-        measuring = [item for item, _ in self._marked]
-        tests = [test for _, test in self._marked]
+        keys = {test.test_id: test.key for _, test in self._marked if test.key}
+        selection = collection_digest(options.selecting(session.config))
         collected = self._collected_ids
         # By identity, because xdist changes the node ids of groups.
         kept = set(map(id, session.items))
@@ -338,6 +346,11 @@ class Measuring:
         here = set(map(id, self._collected))  # Not the copies of repeated tests.
         of_all = [t.test_id for i, t in (*self._marked, *not_run) if id(i) in here]
         count = len(set(of_all))
+        measuring = [item for item, _ in self._marked]
+        unchanged, since, why_none = self._leave_unchanged(measuring, selection)
+        self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
+        measuring = [item for item, _ in self._marked]
+        tests = [test for _, test in self._marked]
         self.pytest_deselected(left_out)
         self._collected.clear()
         self._deselected.clear()
@@ -365,11 +378,63 @@ class Measuring:
                 collected=collection_digest(collected) if collected else None,
                 collected_count=len(collected) or None,
                 measuring_count=count or None,
-                keys={test.test_id: test.key for test in tests if test.key},
-                selection=collection_digest(options.selecting(session.config)),
+                keys=keys,
+                selection=selection,
                 dropped=tuple(dropped),
+                unchanged=unchanged,
+                unchanged_since=since,
+                all_changed=why_none,
             )
         )
+
+    def _leave_unchanged(
+        self, measuring: Sequence[pytest.Item], selection: str | None
+    ) -> tuple[tuple[str, ...], str, str]:
+        """
+        Let the bodies of tests that use no changed file run unmeasured.
+
+        They run, because a test is faster or slower after other tests.
+
+        Returns:
+            The ids of these tests, the commit since which no file has changed, and why
+            there is no such test. Each is empty if it does not apply.
+        """
+        site = self.bench.site
+        config = site.config
+        judges = config.update is None and config.replay is None and not config.disable
+        if not (config.changed and judges and self.judging and measuring):
+            return (), "", ""
+        from pytest_gpuperf.measure.bench import unmeasuring_bench
+        from pytest_gpuperf.pipeline.changed import unchanged_tests
+
+        items = {
+            item.stash[MARKED].key or item.stash[MARKED].test_id: item
+            for item in measuring
+        }
+        found = unchanged_tests(
+            site,
+            self.memory,
+            {
+                key: parameters_of(item) if hasattr(item, "callspec") else ""
+                for key, item in items.items()
+            },
+            selection=selection,
+        )
+        left = [item for key, item in items.items() if key in found.keys]
+        if not left:
+            return (), "", found.why_none
+        void = Void(
+            code=VoidCode.DISABLED,
+            reason=f"no file that it uses has changed since {found.commit}",
+            remedy="drop --gpuperf-changed to measure it",
+        )
+        bench, test_ids = unmeasuring_bench(site, void), []
+        for item in left:
+            test = item.stash[MARKED]
+            test_ids.append(test.test_id)
+            del item.stash[MARKED]
+            item.stash[_UNMEASURED] = test, bench
+        return tuple(test_ids), found.commit, ""
 
     def _modules_read(self) -> tuple[dict[str, None], dict[str, None]]:
         """
@@ -500,14 +565,16 @@ class Measuring:
             ConfigError: The test requested gpuperf in its body, so that its markers were
                 not read.
         """
-        item, test = self._item, self._test
-        if item is None or test is None:
+        item, test, bench = self._item, self._test, self.bench
+        if item is None or (test is None and _UNMEASURED not in item.stash):
             raise not_marked()
+        if test is None:
+            test, bench = item.stash[_UNMEASURED]
         if test.fixture is None:
             test.fixture = GpuPerf(
                 test_id=test.test_id,
                 plan=test.plan,
-                bench=self.bench,
+                bench=bench,
                 advise=partial(_advice, item),
             )
         return test.fixture
@@ -561,6 +628,8 @@ class Measuring:
         """Reset the state of a test, and check its requirements before its fixtures run."""
         test = self._test if item is self._item else self._look_up(item)
         if test is None:
+            if _UNMEASURED in item.stash:
+                item.stash[_UNMEASURED][0].fixture = None
             return
         # The fixture of an attempt that pytest-rerunfailures repeats.
         if test.fixture is not None:
@@ -721,6 +790,8 @@ class Measuring:
         report = yield
         if report.user_properties:  # Few tests have any.
             _only_floats(report)
+        if test is None and _UNMEASURED in item.stash and outcomes.lacked_a_value(call):
+            outcomes.skip(report, f"unmeasured: {escape(str(call.excinfo.value))}")  # type: ignore[union-attr] # it ended by this
         if test is None or test.fixture is None:
             return report
         ledger = test.fixture.ledger

@@ -274,12 +274,17 @@ def apply_unmeasured(
         report.when = "call"
     else:
         word = "disabled" if config.disable else "unmeasured"
-        path, lineno, _ = report.location
-        report.outcome = "skipped"
-        report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
+        skip(report, f"{word}: {text}")
     # The report is neither an expected failure nor an unexpected pass.
     if hasattr(report, "wasxfail"):
         del report.wasxfail
+
+
+def skip(report: pytest.TestReport, text: str) -> None:
+    """Turn a report into a skip with the given text."""
+    path, lineno, _ = report.location
+    report.outcome = "skipped"
+    report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {text}")
 
 
 def missed_limits(measured: Measured) -> list[Verdict]:

@@ -305,12 +305,14 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     decides = config.baseline_named and config.update is None and not config.disable
     compared = any(map(_was_compared, changes))
     meant = counted.meant_count
-    if gated and decides and meant and not compared:
+    # Tests that use no changed file are not measured, and may be nearly all.
+    unchanged = run.header.completeness.unchanged
+    if gated and decides and meant and not compared and not unchanged:
         yield Complaint.NOTHING_COMPARED
     if config.disabled_aside and meant:
         yield Complaint.NOTHING_JUDGED
     decided = any(v.outcome in JUDGED for v in revision_verdicts(run))
-    if config.against is not None and not decided:
+    if config.against is not None and not decided and (meant or not unchanged):
         yield Complaint.NOTHING_AGAINST
     least = config.min_judged
     if least is not None and counted.judged_fraction < least:

@@ -50,7 +50,7 @@ Advise = Callable[
     [Sequence["FailedComparison"]], Sequence["AdvisedLaunch | FailedKernel"]
 ]
 
-_DISABLED = Void(
+DISABLED = Void(
     code=VoidCode.DISABLED, reason="measuring is switched off (--gpuperf-disable)"
 )
 _ABSENT = Void(
@@ -274,16 +274,26 @@ class Replay:
         machine: The devices that the process computes with.
 
         reader: Makes the records of numbers that were not recorded.
+
+        void: Why nothing is measured, or None for the records of a recording.
     """
 
     # Nothing runs that other processes must wait for.
     turns = None
     references = None  # Nothing is timed.
 
-    def __init__(self, site: Site, machine: Machine, reader: FileReader) -> None:
+    def __init__(
+        self,
+        site: Site,
+        machine: Machine,
+        reader: FileReader,
+        *,
+        void: Void | None = None,
+    ) -> None:
         self._site = site
         self._machine = machine
         self._reader = reader
+        self._void = void
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return the gap of an unmet requirement of a test, or None."""
@@ -383,9 +393,9 @@ class Replay:
         return self._reader.number(key, values, unit=unit, better=better)
 
     def _record(self, key: RecordKey, kind: Kind) -> Record:
-        recording = None if self._site.config.disable else self._site.recording
-        if recording is None:
-            return Record(key=key, kind=kind, estimates=(), void=_DISABLED)
+        recording = self._site.recording
+        if self._void is not None or recording is None:
+            return Record(key=key, kind=kind, estimates=(), void=self._void or DISABLED)
         record = recording.main(key)
         if record is not None:
             return record
@@ -655,13 +665,7 @@ def _gap_in_code(
         gap = Gap(
             code=GapCode.NOT_STATED,
             reason=f"not all code of {name} is known: {mix.doubt}",
-            remedy="limit the other kernels by their names",
-        )
-    elif metric.startswith(_PREFIX):
-        return Gap(
-            code=GapCode.UNSUPPORTED,
-            reason=f"instructions of {kernel.target} are not read",
-            remedy="limit registers, spills or stack_bytes",
+            remedy=mix.remedy or "limit the other kernels by their names",
         )
     else:
         # Of known code, only the number of spills can be unknown.

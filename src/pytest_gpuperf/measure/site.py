@@ -121,6 +121,8 @@ class Site:
     Attributes:
         foreign_host: The host of an xdist worker that may run on another host than its
             controller. None if both share a host.
+
+        revision: The revision of the project, or None to read it with the session.
     """
 
     def __init__(
@@ -141,6 +143,7 @@ class Site:
         self._query = query
         self.expected = Expected()
         self.foreign_host: Host | None = None
+        self.revision: sessions.Revision | None = None
         # Collectors (and the lock) that failed, by name.
         self.lost: dict[str, Gap] = {}
         # Test bodies that ran in this process, measured or not.
@@ -297,8 +300,12 @@ class Site:
         if self.recording is not None:
             return self.recording.session
         config, expected = self.config, self.all_expected()
-        keeps = config.update is not None or config.record or config.reports
-        revision = sessions.read_git(self.runner, config.root, with_parent=bool(keeps))
+        revision = self.revision
+        if revision is None:
+            keeps = config.update is not None or config.record or config.reports
+            revision = sessions.read_git(
+                self.runner, config.root, with_parent=bool(keeps)
+            )
         return replace(
             self.identity.session,
             commit=revision.commit,

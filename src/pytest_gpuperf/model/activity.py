@@ -137,12 +137,15 @@ class InstructionMix(Frozen, frozen=True, kw_only=True):
             cannot be distinguished from arrays, or if the code is incomplete.
 
         doubt: Why something is unknown, or None if everything is known.
+
+        remedy: What makes it known, or "".
     """
 
     kernel: str
     counts: Mapping[str, int] | None
     spills_bytes: int | None = None
     doubt: str | None = None
+    remedy: str = ""
 
     def classes(self, *, in_loops: bool = False) -> dict[str, int]:
         """Return the counts above zero, of all code or of loops, the largest first."""

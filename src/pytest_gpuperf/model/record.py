@@ -29,11 +29,13 @@ from pytest_gpuperf.model.work import Work
 
 __all__ = [
     "COMPARED_SESSIONS",
+    "FILES",
     "QUANTILES",
     "REFERENCES",
     "STORE_VERSION",
     "AcceptedLevel",
     "BoundClass",
+    "FileList",
     "Kind",
     "Note",
     "Record",
@@ -49,6 +51,8 @@ __all__ = [
 
 # Test id of the reference workloads. No test of a project has this id.
 REFERENCES = "gpuperf::references"
+# Beginning of the names under which REFERENCES holds the files of a session.
+FILES = "files."
 
 STORE_VERSION = 3  # Version of the format of StoredRecords.
 _KEYED_SINCE = 3  # Earlier versions stored pytest ids as keys.
@@ -463,6 +467,33 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         )
 
 
+class FileList(Frozen, frozen=True, kw_only=True):
+    """
+    The files of a repository that a session has opened.
+
+    Paths are relative to the root of the repository. Those of folders end with a slash.
+
+    Attributes:
+        positions: The number of tests that had ended before a file or folder was opened,
+            by path.
+
+        listed: The folders that were opened before the first test began.
+
+        ended: The number of tests that had ended before a test, by key.
+
+        surroundings: Digest of the interpreter, the installed packages and the GPU.
+
+        digests: Digest of the content of each file that git does not have, by path. A file
+            without a digest may have been another one when it was opened.
+    """
+
+    positions: Mapping[str, int]
+    listed: tuple[str, ...]
+    ended: Mapping[str, int]
+    surroundings: str
+    digests: Mapping[str, str] = {}
+
+
 def module_of(test_id: str) -> str:
     """Return the module of a test, from its key or id."""
     return test_id.partition("::")[0]
@@ -519,6 +550,8 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
         node_id: The pytest id of the test when the record was first written, if the key
             has replaced it, else "".
 
+        files: The files of the session. None if the record is of a measurement.
+
         unknown: Fields of a later version, as names and JSON texts. They are kept when
             a store is rewritten.
     """
@@ -537,6 +570,7 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     code_digest: str | None = None
     schema_version: int = STORE_VERSION
     node_id: str = ""
+    files: FileList | None = None
     unknown: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -87,6 +87,11 @@ class Completeness(Frozen, frozen=True, kw_only=True):
         removed: The part of `absent` that is no longer in the code, because the modules
             were collected completely or their files are gone.
 
+        unchanged: Ids of selected tests that ran unmeasured, because no file that they
+            use has changed since a stored session.
+
+        unchanged_since: The commit of that session, or "" if every test was measured.
+
         skipped: Ids of stored tests that were selected, but skipped before they
             measured.
 
@@ -112,6 +117,8 @@ class Completeness(Frozen, frozen=True, kw_only=True):
     left_out: tuple[str, ...] = ()
     due: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    unchanged_since: str = ""
     scope: Scope | None = None
     measuring_count: int | None = None
 
@@ -150,6 +157,13 @@ class Expected(Frozen, frozen=True, kw_only=True):
 
         dropped: Tests with a measurement that were collected, but dropped by a plugin
             without notice.
+
+        unchanged: Selected tests that run unmeasured, as in Completeness.
+
+        unchanged_since: The commit of the session that measured them, or "".
+
+        all_changed: Why every test is measured although only changed ones were asked
+            for, or "".
     """
 
     test_ids: tuple[str, ...] = ()
@@ -162,6 +176,14 @@ class Expected(Frozen, frozen=True, kw_only=True):
     keys: Mapping[str, str] = {}
     selection: str | None = None
     dropped: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    unchanged_since: str = ""
+    all_changed: str = ""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The tests that the code has, measured or not."""
+        return (*self.test_ids, *self.unchanged)
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):

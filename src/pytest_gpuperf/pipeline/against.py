@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.memory import fits_on_device, release_unused
-from pytest_gpuperf.collect.opened_files import environments_in
-from pytest_gpuperf.collect.redirection import editable_folders
 from pytest_gpuperf.collect.runner import ending_signals, signal_name
 from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
@@ -36,10 +32,11 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, affordable, plan, run_block
+from pytest_gpuperf.pipeline.changed import used_files
 from pytest_gpuperf.pipeline.levels import REDIRECTED
-from pytest_gpuperf.pipeline.proof import UsedFiles, installs, same_tests
+from pytest_gpuperf.pipeline.proof import installs, same_tests
 from pytest_gpuperf.pipeline.repeat import launch_refusal
-from pytest_gpuperf.pipeline.sides import SidesRequest, loaded_here, open_sides
+from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
@@ -267,6 +264,9 @@ def compare_suite(
     }
     if not complete:
         comparison = _not_compared(revision, "the run ended early", "run it again")
+    elif not limits and not suite.results and suite.site.all_expected().unchanged:
+        against = Against(revision=revision, commit=suite.against_commit)
+        comparison = RevisionComparison(against=against)
     elif not limits:
         remedy = "see --gpuperf-max-regression"
         # --gpuperf-max-regression gates only times measured with the fixture.
@@ -315,21 +315,13 @@ def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
     """Return the ids of tests that used no changed file, in the order of the results."""
     if changes is None or suite.opened is None:
         return []
-    baseline = suite.config.baseline
     test_ids = {node_id: suite.test_of(node_id) for node_id in suite.opened.ended}
-    used = UsedFiles(
-        opened=suite.opened,
-        modules={
-            node_id: suite.memory.key_of(test_id).partition("::")[0]
-            for node_id, test_id in test_ids.items()
-            if test_id is not None
-        },
-        loaded=loaded_here(),
-        python_path=tuple(sys.path),
-        editable=editable_folders(),
-        environments=environments_in(changes.root),
-        baseline=baseline and os.path.realpath(baseline),
-    )
+    modules = {
+        node_id: suite.memory.key_of(test_id).partition("::")[0]
+        for node_id, test_id in test_ids.items()
+        if test_id is not None
+    }
+    used = used_files(suite.opened, modules, suite.config)
     same = {test_ids[node_id] for node_id in same_tests(used, changes)}
     return [test_id for test_id in suite.results if test_id in same]
 

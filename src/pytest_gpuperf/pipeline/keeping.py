@@ -159,7 +159,14 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     plans = planned.plans
     if plans:
         run, plans = _measured_alone(suite, run, plans, measure)
-    suite.memory.write(_by_slug(suite, plans, run.references))
+    changes = _by_slug(suite, plans, run.references)
+    if suite.config.changed and changes:
+        # Imported here, because most runs store no files.
+        from pytest_gpuperf.pipeline.changed import store_files
+
+        if gap := store_files(suite, changes):
+            suite.remark(gap)
+    suite.memory.write(changes)
     run, dropped = _without_removed(suite, run)
     # The lines below describe the store after the change.
     suite.memory.forget()

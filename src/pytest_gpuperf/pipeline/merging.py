@@ -255,7 +255,8 @@ def _left_count(runs: Sequence[Run]) -> int | None:
     count = counts.pop() if len(counts) == 1 else None
     if count is None or len(paths) != 1 or None in paths:
         return None
-    return max(0, count - sum(part.expected_count for part in parts))
+    selected = sum(part.expected_count + len(part.unchanged) for part in parts)
+    return max(0, count - selected)
 
 
 def _union(runs: Sequence[Run], interrupted: str, left_count: int | None) -> Run:
@@ -390,7 +391,9 @@ def _completeness(
 ) -> Completeness:
     parts = [run.header.completeness for run in runs]
     # A shard does not see the tests of the others.
-    present = frozenset(chain.from_iterable(run.test_ids for run in runs))
+    unchanged = tuple(dict.fromkeys(_joined(part.unchanged for part in parts)))
+    measured = chain.from_iterable(run.test_ids for run in runs)
+    present = frozenset(unchanged).union(measured)
 
     def of_no_shard(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
         return tuple(t for t in dict.fromkeys(_joined(lists)) if t not in present)
@@ -409,6 +412,11 @@ def _completeness(
         left_out=left_out,
         due=of_no_shard(part.due for part in parts),
         removed=of_no_shard(part.removed for part in parts),
+        unchanged=unchanged,
+        unchanged_since=_common(
+            part.unchanged_since for part in parts if part.unchanged
+        )
+        or "",
         scope=_scope(
             [part.scope for part in parts],
             is_whole=not interrupted and left_count == 0,

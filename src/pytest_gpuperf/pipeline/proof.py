@@ -7,6 +7,7 @@ finds the tests that need no comparison, because they use no changed file.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from pytest_gpuperf.collect.worktree import Changes
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import FileList
 
 # Suffixes of the sources of extension modules.
 _SOURCES = (*(".c", ".cc", ".cpp", ".cu", ".cxx", ".f", ".f90", ".pyx", ".rs", ".zig"),)
@@ -442,8 +444,7 @@ class UsedFiles(Frozen, frozen=True, kw_only=True):
 
         environments: Folders of the tree that are environments of Python.
 
-        baseline: The store of the run, which no test uses as an input, or None without
-            a store.
+        outputs: The store and the reports of the run, which no test uses as an input.
     """
 
     opened: OpenedByTest
@@ -452,7 +453,7 @@ class UsedFiles(Frozen, frozen=True, kw_only=True):
     python_path: tuple[str, ...]
     editable: tuple[tuple[str, str], ...] = ()
     environments: tuple[str, ...] = ()
-    baseline: str | None = None
+    outputs: tuple[str, ...] = ()
 
 
 def installs(differing: Iterable[str]) -> tuple[str, ...]:
@@ -484,6 +485,74 @@ def same_tests(used: UsedFiles, changes: Changes) -> frozenset[str]:
         # A test that ran on another host has opened nothing here.
         if used.modules.get(node_id) in names and (first is None or position < first)
     )
+
+
+def file_list(
+    used: UsedFiles,
+    ended: Mapping[str, int],
+    surroundings: str,
+    digests: Mapping[str, str],
+) -> FileList:
+    """
+    Return the files used by a run as a session stores them.
+
+    Args:
+        used: The files used by the run.
+
+        ended: The number of tests that had ended before a test, by key.
+
+        surroundings: Digest of the interpreter, the installed packages and the GPU.
+
+        digests: Digest of the content of each file that git does not have, by path.
+    """
+    positions: dict[str, int] = {}
+    for file, position in used.opened.positions.items():
+        path = _relative(used, file.path)
+        if path is not None:
+            name = f"{path}/" if file.is_folder else path
+            positions[name] = min(position, positions.get(name, position))
+    # If the byte code of a module is in another place, its source was not opened.
+    for _, module in used.loaded.files:
+        path = _relative(used, module)
+        if path is not None:
+            positions.setdefault(path, 0)
+    listed = (_relative(used, folder) for folder in used.opened.listed)
+    return FileList(
+        positions=positions,
+        listed=tuple(sorted(path for path in listed if path is not None)),
+        ended=ended,
+        surroundings=surroundings,
+        digests=digests,
+    )
+
+
+def used_names(used: UsedFiles) -> frozenset[str]:
+    """Return the used files of the tree, relative to its root."""
+    opened = (f.path for f in used.opened.positions if not f.is_folder)
+    loaded = (path for _, path in used.loaded.files)
+    names = (_relative(used, path) for path in (*opened, *loaded))
+    return frozenset(name for name in names if name is not None)
+
+
+def _relative(used: UsedFiles, path: str) -> str | None:
+    """
+    Return the path of a relevant file in the tree, or None.
+
+    For byte code, the path of the source is returned.
+    """
+    root = used.opened.root
+    if not inside(path, root) or inside(path, *used.environments, *used.outputs):
+        return None
+    place = PurePosixPath(os.path.relpath(path, root))
+    if any(p in _NO_INPUTS or p.endswith(_METADATA) for p in place.parts):
+        return None
+    if place.name == _BYTE_CODE:
+        return None
+    if place.parent.name == _BYTE_CODE:
+        stem = place.name.partition(".")[0]
+        place = place.parent.parent / f"{stem}.py"
+        return place.as_posix() if Path(root, place).is_file() else None
+    return place.as_posix()
 
 
 def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
@@ -565,10 +634,11 @@ class _Usage:
         """
         positions = self._used.opened.positions
         differing = [at for file, at in positions.items() if self._differs(file)]
-        opened = {self._relative(file.path) for file in positions}
+        opened = {_relative(self._used, file.path) for file in positions}
         for _, path in self._used.loaded.files:
             # If the byte code of a module is in another place, its source was not opened.
-            if self._differs(OpenedFile(path)) and self._relative(path) not in opened:
+            name = _relative(self._used, path)
+            if name not in opened and self._differs(OpenedFile(path)):
                 return 0
         return min(differing, default=None)
 
@@ -593,7 +663,7 @@ class _Usage:
             )
         )
         folders = frozenset(self._one_sided.values())
-        listed = {self._relative(folder) for folder in self._used.opened.listed}
+        listed = {_relative(self._used, folder) for folder in self._used.opened.listed}
         lists = not folders.isdisjoint(listed)
         for name in self.names:
             path = Path(self._changes.root, name)
@@ -606,7 +676,7 @@ class _Usage:
         return False
 
     def _differs(self, file: OpenedFile) -> bool:
-        path = self._relative(file.path)
+        path = _relative(self._used, file.path)
         if path is None:
             return False
         if file.is_folder:
@@ -617,34 +687,10 @@ class _Usage:
         # Files that git ignores may be generated, but not from prose.
         return path in self._changes.differing or not self._is_prose
 
-    @property
+    @functools.cached_property
     def names(self) -> frozenset[str]:
         """The used files of the tree, relative to its root."""
-        opened = (f.path for f in self._used.opened.positions if not f.is_folder)
-        loaded = (path for _, path in self._used.loaded.files)
-        names = map(self._relative, (*opened, *loaded))
-        return frozenset(name for name in names if name is not None)
-
-    def _relative(self, path: str) -> str | None:
-        """
-        Return the path of a relevant file in the tree, or None.
-
-        For byte code, the path of the source is returned.
-        """
-        root, used = self._changes.root, self._used
-        outside = (*used.environments, *filter(None, (used.baseline,)))
-        if not inside(path, root) or inside(path, *outside):
-            return None
-        place = PurePosixPath(os.path.relpath(path, root))
-        if any(p in _NO_INPUTS or p.endswith(_METADATA) for p in place.parts):
-            return None
-        if place.name == _BYTE_CODE:
-            return None
-        if place.parent.name == _BYTE_CODE:
-            stem = place.name.partition(".")[0]
-            place = place.parent.parent / f"{stem}.py"
-            return place.as_posix() if Path(root, place).is_file() else None
-        return place.as_posix()
+        return used_names(self._used)
 
 
 def _are_prose(changes: Changes) -> bool:

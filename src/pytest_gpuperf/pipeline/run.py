@@ -26,6 +26,7 @@ from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
 from pytest_gpuperf.report.terminal import (
+    all_changed,
     changed_tests,
     lost_lines,
     measured_elsewhere,
@@ -202,6 +203,8 @@ def finish(
     if workers_count > 1:
         suite.remark(side_by_side(workers_count))
     _tell_of_identity(suite)
+    if why := suite.site.all_expected().all_changed:
+        suite.remark(all_changed(why))
     counted = tally(run)
     codes = complaints(run, counted, config)
     suite.complain(*(complaint(code, counted) for code in codes))

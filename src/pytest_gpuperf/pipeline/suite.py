@@ -402,7 +402,7 @@ class Suite:
 
     def measured_anything(self) -> bool:
         """Return True if the run had tests that measure."""
-        return bool(self.results) or bool(self.site.all_expected().test_ids)
+        return bool(self.results) or bool(self.site.all_expected().known)
 
     def forget(self) -> None:
         """Free the measurements, because pytest collects garbage twice at the end."""
@@ -660,14 +660,15 @@ class Suite:
 
     def _whole_completeness(self) -> Completeness:
         absent, scope = self._absent_keys(), self.scope()
-        id_of = self.config.checkout.id_of
+        id_of, expected = self.config.checkout.id_of, self.site.all_expected()
         completeness = replace(
             self.completeness(),
             absent=tuple(map(id_of, absent)),
             removed=tuple(id_of(key) for key in absent if scope.has_removed(key)),
+            unchanged=expected.unchanged,
+            unchanged_since=expected.unchanged_since,
             scope=scope,
         )
-        expected = self.site.all_expected()
         records = self.results.values()
         measured = {m.test_id for m in records if m.records}
         silent = {
@@ -715,7 +716,7 @@ class Suite:
         whole = looked_into.difference(expected.partial_modules)
         whole.update(expected.whole_modules)
         return self._unless_lost(
-            lambda: self.memory.keys(expected.test_ids, slugs, modules=whole), ()
+            lambda: self.memory.keys(expected.known, slugs, modules=whole), ()
         )
 
     def _stored_modules(self, slugs: Collection[str] | None = None) -> Collection[str]:
@@ -742,7 +743,7 @@ class Suite:
         """Return the scope of the search for tests, limited to known modules."""
         expected, checkout = self.site.all_expected(), self.config.checkout
         unsure = frozenset(expected.unsure_modules)
-        ids = map(self.memory.key_of, expected.test_ids)
+        ids = map(self.memory.key_of, expected.known)
         modules = frozenset((*self._stored_modules(), *map(module_of, ids)))
         paths = self.looked_into()
         below = [_below(checkout, path) for path in paths or ()]

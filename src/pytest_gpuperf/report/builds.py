@@ -93,7 +93,7 @@ def change_columns(
     names = tuple(spelled(short[name]) for name in called)
     columns = (
         Column(head="kernel", cells=names, shrinks=True),
-        Column(head="chip", cells=tuple(c.kernel.target for c in rows)),
+        Column(head="chip", cells=tuple(escape(c.kernel.target) for c in rows)),
         Column(head="result", cells=tuple(_result(c) for c in rows)),
         Column(head="why", cells=tuple(_why(c) for c in rows)),
     )
@@ -142,7 +142,8 @@ def change_sentences(
         worse: Whether the kernels that are worse are meant, or the others.
     """
     return tuple(
-        f"{_name(change)} for {change.kernel.target}: {_why(change) or change.fate.value}"
+        escape(f"{_name(change)} for {change.kernel.target}: ")
+        + (_why(change) or change.fate.value)
         for change in changes
         if change.fate is not Fate.SAME and (change.fate is Fate.WORSE) is worse
     )
@@ -169,7 +170,7 @@ def inventory_columns(kernels: Sequence[ListedKernel]) -> tuple[Column, ...]:
         return Column(head=head, cells=tuple(map(str, numbers)), right=True)
 
     return (
-        Column(head="chip", cells=tuple(targets)),
+        Column(head="chip", cells=tuple(map(escape, targets))),
         column("kernels", map(len, groups)),
         column("code [B]", (sum(k.code_bytes for k in g) for g in groups)),
         column("most registers", (max(k.registers for k in g) for g in groups)),

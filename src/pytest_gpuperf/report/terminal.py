@@ -306,6 +306,12 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         ):
             yield Line(text, Style.DOUBT)
     completeness = run.header.completeness
+    if completeness.unchanged:
+        count = display.plural(len(completeness.unchanged), "test")
+        tests = listed(map(short_id, completeness.unchanged))
+        since = display.commit(completeness.unchanged_since)
+        text = f"{count} not measured, using no file changed since {since}: {tests}"
+        yield from wrapped(text, width=width, style=Style.FAINT)
     for test_ids, what in (
         (completeness.skipped, "skipped, and measured in the baseline"),
         (completeness.left_out, "left out by a plugin, and measured in the baseline"),
@@ -623,6 +629,11 @@ def unsteady_parameters(test_ids: Sequence[str]) -> str:
         f"parameters differ in each process, so those of {tests} are not compared: "
         f"{display.escape(display.some_of(test_ids))}"
     )
+
+
+def all_changed(why: str) -> str:
+    """Return the line of --gpuperf-changed about a run that measured every test."""
+    return f"every test was measured: {display.escape(why)}"
 
 
 def installed_packages(paths: Sequence[str]) -> str:

@@ -22,7 +22,12 @@ from pytest_gpuperf.baseline.store import (
 from pytest_gpuperf.errors import BaselineMissingError
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey, StoredRecord, module_of
+from pytest_gpuperf.model.record import (
+    FileList,
+    RecordKey,
+    StoredRecord,
+    module_of,
+)
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value
 
 OTHER = TEST.replace("4096", "64")
@@ -308,3 +313,26 @@ def test_a_rename_keeps_an_accepted_level(store: Store) -> None:
 
     assert numbers(store.load(GPU)) == []
     assert numbers(store.load(GPU), OTHER) == ["s0003", "s0004"]
+
+
+def test_the_files_of_a_session_are_kept(
+    store: Store, place: str, tmp_path: Path
+) -> None:
+    """Only in their own record, and the newest replace those before."""
+    files = FileList(
+        positions={"test_a.py": 0, "data/": 1, '\u00e4 "b".txt': 2},
+        listed=(".",),
+        ended={"test_a.py::test_a": 0},
+        surroundings="0" * 64,
+    )
+    of_files = RecordKey(test_id=TEST, name="files.1")
+    for number in (1, 2):
+        changed = replace(files, ended={"test_a.py::test_a": number})
+        record = replace(stored(number), key=of_files, files=changed)
+        store.write(GPU, [Append(record=stored(number)), Restart(record=record)])
+
+    loaded = open_store(place, tmp_path).load(GPU)
+
+    (kept,) = loaded[of_files]
+    assert kept.files == replace(files, ended={"test_a.py::test_a": 2})
+    assert [record.files for record in loaded[key()]] == [None, None]

@@ -90,10 +90,8 @@ def test_a_spilled_register_is_four_bytes() -> None:
     assert (first.spills_bytes, first.stack_bytes) == (100, 104)
     assert first.shared_bytes == 2048
     assert second.stack_bytes is None
-    assert [mix.spills_bytes for mix in read_mixes([cubin], runner=FakeRunner())] == [
-        100,
-        100,
-    ]
+    mixes = read_mixes([cubin], runner=ProcessRunner())
+    assert [mix.spills_bytes for mix in mixes] == [100, 100]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.collect.syntax import function_digest, lambda_digest
+from pytest_gpuperf.collect.syntax import function_digest, lambda_digest, runs_alike
 
 NUMBERS = iter(range(1_000))
 TEST = '''
@@ -177,3 +177,65 @@ def test_a_function_takes_few_calls(module: Any) -> None:
     finally:
         sys.setprofile(None)
     assert len(calls) <= 6
+
+
+MODULE = b"""
+import pytest
+import work
+
+SIZE = 4
+MARK = pytest.mark.gpuperf(limits="time <= 1 s")
+VALUES = made(SIZE)
+
+
+def made(n):
+    return [n]
+
+
+def helper():
+    return 1
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_it(gpuperf, n):
+    gpuperf(helper)
+
+
+class TestThem:
+    @MARK
+    def test_one(self):
+        assert helper()
+
+
+@work.wraps
+def wrapped():
+    return 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "alike"),
+    [
+        (b"gpuperf(helper)", b"gpuperf(helper, 2)", True),
+        (b"return 1", b"return 2", True),
+        (b"assert helper()", b"assert not helper()", True),
+        (b"class TestThem:", b"def test_new():\n    pass\n\n\nclass TestThem:", True),
+        (b"[1, 2]", b"[1, 2, 3]", True),
+        (b"SIZE = 4", b"SIZE = 4  # of them", True),
+        # The import runs these.
+        (b"return [n]", b"return [n, n]", False),
+        (b"return 2", b"return 3", False),
+        (b"SIZE = 4", b"SIZE = 5", False),
+        (b"import work", b"import work, other", False),
+        (b"@work.wraps", b"@work.other", False),
+        (b"[1, 2]", b"made(2)", False),
+        (b"class TestThem:", b"class TestThem(Base):", False),
+        (b"import work", b"import work\nwork.start()", False),
+        (b"import work", b"import (", False),
+    ],
+)
+def test_an_import_runs_what_is_outside_of_functions(
+    old: bytes, new: bytes, *, alike: bool
+) -> None:
+    """And the functions that this code names: only other bodies may differ."""
+    assert runs_alike(MODULE, MODULE.replace(old, new, 1)) is alike

@@ -12,7 +12,13 @@ import pytest
 
 from pytest_gpuperf.collect.opened_files import OpenedByTest, OpenedFile
 from pytest_gpuperf.collect.worktree import Changes
-from pytest_gpuperf.pipeline.proof import Loaded, UsedFiles, installs, same_tests
+from pytest_gpuperf.pipeline.proof import (
+    Loaded,
+    UsedFiles,
+    file_list,
+    installs,
+    same_tests,
+)
 
 LISTED = (
     *("README.md", "conftest.py", "pytest.ini", "data/a.json", "data/b.json"),
@@ -77,7 +83,7 @@ class Tree:
             ),
             python_path=tuple(python_path),
             editable=editable,
-            baseline=baseline and str(self.root / baseline),
+            outputs=() if baseline is None else (str(self.root / baseline),),
         )
         changes = Changes(
             root=str(self.root),
@@ -344,3 +350,31 @@ def test_nothing_is_the_same_where_files_are_not_seen(tree: Tree) -> None:
 
     assert tree.same(["README.md"]) == ""
     assert tree.same([]) == "AB"
+
+
+def test_files_are_stored_as_they_were_used(tree: Tree) -> None:
+    """A later process, with the tree at another place, finds the same tests."""
+    tree.write("late.py", "__pycache__/late.cpython-311.pyc")
+    tree.use("__pycache__/late.cpython-311.pyc", 1)
+    tree.use("data", 1, is_folder=True)
+    tree.use("data/a.json", 1)
+    tree.use(".git/HEAD")
+    tree.opened.root = str(tree.root)
+    tree.opened.listed.add(str(tree.root))
+    loaded = Loaded(modules=frozenset({("pkg.far", str(tree.root / "far.py"))}))
+    used = UsedFiles(opened=tree.opened, modules={}, loaded=loaded, python_path=())
+
+    files = file_list(used, {"A": 0, "B": 1}, "surroundings", {})
+
+    assert files.positions["late.py"] == 1
+    assert files.positions["data/"] == 1
+    # Its source was not opened, so it was loaded by then.
+    assert files.positions["far.py"] == 0
+    assert ".git/HEAD" not in files.positions
+    assert files.listed == (".",)
+    again = OpenedByTest.of_session(files, "/other")
+    assert again.is_known
+    assert again.positions[OpenedFile("/other/data", is_folder=True)] == 1
+    assert again.positions[OpenedFile("/other/data/a.json")] == 1
+    assert again.listed == {"/other"}
+    assert again.ended == {"A": 0, "B": 1}

@@ -7,19 +7,12 @@ import struct
 from collections.abc import Collection, Mapping
 
 from pytest_gpuperf.collect.binary.compiler_log import CodeParts
-from pytest_gpuperf.collect.binary.module import (
-    CODE,
-    HEADER,
-    NO_BYTES,
-    SECTION,
-    Symbol,
-    read_module,
-)
+from pytest_gpuperf.collect.binary.elf import Symbol
+from pytest_gpuperf.collect.binary.module import CODE, read_module
 from pytest_gpuperf.errors import CaptureFormatError
 
 # Functions that ptxas itself adds, as a division. They have no lines in its log.
 _COMPILERS_OWN = ("$__internal_", "__cuda_sm")
-_TYPE_RELOCATABLE = 1
 _CHIP = re.compile(r"sm_(\d+)")
 # From Volta on, an instruction has 16 bytes: the opcode in the lowest 12 bits, the target
 # of a call in the first 8 bytes (seen with nvdisasm 13.5, for chips 75 to 120).
@@ -31,27 +24,6 @@ _CALL = re.compile(
     rb"\x44(?:([\x09\x19\x29\x39\x49\x59\x69\x79\x89\x99\xa9\xb9\xc9\xd9\xe9\xf9])"
     rb"|[\x03\x13\x23\x33\x43\x53\x63\x73\x83\x93\xa3\xb3\xc3\xd3\xe3\xf3])"
 )
-
-
-def is_relocatable(content: bytes) -> bool:
-    """Return True if a cubin is not linked yet."""
-    kind: int = HEADER.unpack_from(content)[1]
-    return kind == _TYPE_RELOCATABLE
-
-
-def is_whole(content: bytes) -> bool:
-    """Return True if the file has the length stated in the header."""
-    if len(content) < HEADER.size:
-        return False
-    *_, table_start, _, _, _, _, entry_bytes, count, _ = HEADER.unpack_from(content)
-    if entry_bytes < SECTION.size or table_start + count * entry_bytes > len(content):
-        return False
-    for index in range(count):
-        section = SECTION.unpack_from(content, table_start + index * entry_bytes)
-        kind, start, size = section[1], section[4], section[5]
-        if kind != NO_BYTES and start + size > len(content):
-            return False
-    return True
 
 
 def code_parts(content: bytes, kernels: Collection[str]) -> CodeParts:

@@ -8,14 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_gpuperf.collect.binary.elf import Relocation, Symbol
 from pytest_gpuperf.collect.binary.module import (
     ADDRESSES,
     CODE,
     CONSTANTS,
     INFO,
     CubinModule,
-    Relocation,
-    Symbol,
     read_module,
 )
 from pytest_gpuperf.collect.binary.tools import NVDISASM, find_tool, refusal

@@ -137,14 +137,14 @@ def kernel_code(listing: CodeListing, kernel: str) -> KernelCode | None:
     if start is None:
         return None
     flow = _Flow(listing)
-    reached = _reach([start], flow.following)
-    looped = _cycles(start, flow.following)
+    places = reach([start], flow.following)
+    looped = cycles(start, flow.following)
     looped |= flow.called_from(looped)
     code = listing.instructions
     return KernelCode(
-        instructions=tuple(code[at] for at in sorted(reached)),
+        instructions=tuple(code[at] for at in sorted(places)),
         in_loops=tuple(code[at] for at in sorted(looped)),
-        doubt=next((d for at in sorted(reached) if (d := flow.doubt(at))), None),
+        doubt=next((d for at in sorted(places) if (d := flow.doubt(at))), None),
     )
 
 
@@ -185,7 +185,7 @@ class _Flow:
         todo = [entry for at in places for entry in self.called(at)]
         while todo:
             entry = todo.pop()
-            body = _reach([entry], self.within) if entry not in bodies else set()
+            body = reach([entry], self.within) if entry not in bodies else set()
             # A far jump is also written as a call, but does not return.
             if any(self._code[at].base == "RET" for at in body):
                 todo += [more for at in body - bodies for more in self.called(at)]
@@ -209,7 +209,8 @@ class _Flow:
         return [self._places[name] for name in names if name in self._places]
 
 
-def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
+def reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
+    """Return the instructions that can be reached from some."""
     todo = list(start)
     reached = set(todo)
     while todo:
@@ -219,7 +220,7 @@ def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[i
     return reached
 
 
-def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
+def cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
     """Return the instructions on a cycle (Kosaraju's algorithm)."""
     # Instructions in depth-first post-order, and their predecessors.
     order: list[int] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,9 +11,9 @@ from pytest_gpuperf.collect.binary.read import Cubin
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.identity import digest_of
 from pytest_gpuperf.model.inventory import ListedKernel
 
-_DIGITS = 16
 # Names that separate compilation gives to static functions.
 _STATIC = re.compile(r"^__nv_static_\d+__\w*?_(?=_Z)")
 # Digests of a file's name in the names of anonymous namespaces.
@@ -49,7 +48,7 @@ def listed_kernels(
     names = {kernel.name for kernel in cubin.kernels}
     # Which kernel calls them is not read, so each of them belongs to all kernels.
     called = sorted(code for name, code in functions.items() if name not in names)
-    shared = hashlib.sha256(b"".join(called)).digest() if called else b""
+    shared = digest_of(called) if called else ""
     return [
         _listed(kernel, functions.get(kernel.name, b""), shared, demangle)
         for kernel in cubin.kernels
@@ -59,7 +58,7 @@ def listed_kernels(
 def _listed(
     kernel: KernelResources,
     code: bytes,
-    shared: bytes,
+    shared: str,
     demangle: Callable[[str], str | None],
 ) -> ListedKernel:
     spills_bytes = kernel.spills_bytes
@@ -71,8 +70,6 @@ def _listed(
         # Without a symbol of its code, a kernel is like no other.
         None if code else kernel.name,
     )
-    content = repr(shape).encode() + code + shared
-    digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
     mangled = _STATIC.sub("", kernel.name)
     return ListedKernel(
         kernel=_UNIT.sub(_ANONYMOUS, demangle(mangled) or mangled),
@@ -85,7 +82,7 @@ def _listed(
         scalar_spills=kernel.scalar_spills_count,
         shared_bytes=kernel.shared_bytes,
         code_bytes=len(code),
-        digest=digest,
+        digest=digest_of((shape, code, shared)),
     )
 
 

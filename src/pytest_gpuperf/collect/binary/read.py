@@ -25,21 +25,15 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     read_ptxas_log,
 )
 from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped, sections
-from pytest_gpuperf.collect.binary.cubin import (
-    code_parts,
-    is_relocatable,
-    is_whole,
-    without_stack_bound,
-)
+from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
+from pytest_gpuperf.collect.binary.elf import ELF_MAGIC
 from pytest_gpuperf.collect.binary.extraction import (
     Fault,
     extract_by_part,
     fault_of,
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
-from pytest_gpuperf.collect.binary.module import (
-    MACHINE_CUDA,
-)
+from pytest_gpuperf.collect.binary.module import CODE, MACHINE_CUDA, read_module
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -57,6 +51,7 @@ from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.errors import (
     CaptureFormatError,
+    CollectError,
     CollectorFailedError,
     MeasureError,
 )
@@ -64,8 +59,7 @@ from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 
-_ELF_MAGIC = b"\x7fELF"
-_CONTAINER_MAGICS = (_ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
+_CONTAINER_MAGICS = (ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
 _MACHINE_INTEL = 205  # EM_INTELGT
 
 
@@ -74,7 +68,7 @@ def _file_kind(head: bytes) -> str:
     if head.startswith((BUNDLE, COMPRESSED)):
         return "amd"
     machine = None
-    if head.startswith(_ELF_MAGIC):
+    if head.startswith(ELF_MAGIC):
         machine = int.from_bytes(head[18:20], "little")
     if machine == MACHINE_CUDA:
         return "cubin"
@@ -85,6 +79,7 @@ def _file_kind(head: bytes) -> str:
 
 
 _WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
+MOST_THREADS = 1024  # Of a block, on every chip of NVIDIA and AMD.
 _REMEDY = "give the path or the bytes of a cubin, fatbin or code object, or what Triton compiled"
 
 
@@ -246,7 +241,8 @@ def read_cubins(
 
         runner: Starts cuobjdump and a demangler.
 
-        block: Threads of a block, >= 1, or None to use Triton's value if there is one.
+        block: Threads of a block, 1 to 1024, or None to use Triton's value if there is
+            one.
 
         dynamic_shared_bytes: Shared memory requested at launch [B], >= 0, or None to use
             Triton's value if there is one.
@@ -272,9 +268,15 @@ def read_cubins(
 
         MeasureError: The source has an unknown type.
     """
+    if block is not None and not 1 <= block <= MOST_THREADS:
+        message = f"block is {block}"
+        remedy = f"give block as a number from 1 to {MOST_THREADS}"
+        raise MeasureError(message, remedy=remedy)
+    if dynamic_shared_bytes is not None and dynamic_shared_bytes < 0:
+        message = f"dynamic_shared_bytes is {dynamic_shared_bytes}"
+        raise MeasureError(message, remedy="give it as a number >= 0")
     launch = LaunchFacts(
-        threads_per_block=_at_least(block, 1, "block"),
-        dynamic_shared_bytes=_at_least(dynamic_shared_bytes, 0, "dynamic_shared_bytes"),
+        threads_per_block=block, dynamic_shared_bytes=dynamic_shared_bytes
     )
     images = images_of(source, launch)
     log = None
@@ -373,7 +375,7 @@ def read_mixes(
 
     Returns:
         An entry for each kernel, in the order of the cubins and of their kernels. If
-        nvdisasm cannot read a cubin, the entries of its kernels say why.
+        nvdisasm or llvm-objdump cannot read a file, the entries of its kernels say why.
 
     Raises:
         CollectorUnavailableError: There is no nvdisasm.
@@ -388,7 +390,7 @@ def read_mixes(
             if not cubin.kernels:
                 continue
             if _file_kind(cubin.content) == "amd":
-                mixes += map(_stated, cubin.kernels)
+                mixes += _amd_mixes(cubin, runner)
                 continue
             tool = tool or find_tool(NVDISASM)
             path.write_bytes(cubin.content)
@@ -406,20 +408,27 @@ def read_mixes(
     return tuple(mixes)
 
 
-def _stated(kernel: KernelResources) -> InstructionMix:
-    """Return what the notes of a code object state of a kernel's instructions."""
-    return InstructionMix(
-        kernel=kernel.name,
-        counts=None,
-        spills_bytes=kernel.spills_bytes,
+def _amd_mixes(code: Cubin, runner: Runner) -> Sequence[InstructionMix]:
+    """Return the mixes of a code object, or the spills that its notes state."""
+    from pytest_gpuperf.collect.binary.amd_instructions import (
+        amd_mixes,
+        find_disassembler,
     )
 
-
-def _at_least(value: int | None, least: int, name: str) -> int | None:
-    if value is not None and value < least:
-        message = f"{name} is {value}"
-        raise MeasureError(message, remedy=f"give {name} as a number >= {least}")
-    return value
+    try:
+        tool = find_disassembler()
+        return amd_mixes(code.content, code.kernels, tool=tool, runner=runner)
+    except CollectError as error:
+        return [
+            InstructionMix(
+                kernel=kernel.name,
+                counts=None,
+                spills_bytes=kernel.spills_bytes,
+                doubt=error.message,
+                remedy=error.remedy,
+            )
+            for kernel in code.kernels
+        ]
 
 
 def _refuse_by_head(image: Image) -> None:
@@ -458,12 +467,16 @@ def _head(image: Image) -> bytes:
 
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
-    """Raise if the resources of a cubin are not final."""
-    if not is_whole(content):
+    """Raise if a cubin is damaged, or if its resources are not final."""
+    module = read_module(content, label=image.label)
+    has_code = any(section.name.startswith(CODE) for section in module.sections)
+    if has_code and not module.symbols:
         raise CaptureFormatError(
-            "is cut off", remedy="compile or copy it again", path=image.label
+            "is stripped: it has code, and no names of kernels",
+            remedy="give it as the compiler wrote it, without strip",
+            path=image.label,
         )
-    if is_relocatable(content):
+    if module.is_relocatable:
         raise CaptureFormatError(
             "is not linked: registers and stack are final after the device link only",
             remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
@@ -563,11 +576,14 @@ def _cubins_of(
 def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
     with mapped(path) as content:
         others = other_code(content)
-        is_cut = content[:6] == b"\x7fELF\x02\x01" and not sections(content)
+        is_stripped = content[:6] == b"\x7fELF\x02\x01" and not sections(content)
+        is_fatbin = content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC
     message, remedy = "it has no device code", _GIVE
-    if is_cut:
+    if is_stripped:
         message = "its table of sections is missing: it is cut off or stripped"
         remedy = "build or copy it again"
+    if is_fatbin:  # Its header states the size of the whole.
+        message, remedy = "is cut off or damaged", "compile or copy it again"
     if others:
         message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
         remedy = "give the library that was built for NVIDIA's GPUs"

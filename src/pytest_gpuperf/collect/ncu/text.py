@@ -126,6 +126,10 @@ def report_text(
     return finished.stdout
 
 
+# Endings of the names of reports.
+_NAMES = (".ncu-rep", ".nsight-cuprof-report")
+
+
 def check_file(file: str, *, otherwise: str = "") -> None:
     """
     Raise if a file cannot be a report, before a process is started to read the file.
@@ -159,7 +163,9 @@ def check_file(file: str, *, otherwise: str = "") -> None:
         message = "its name is not UTF-8: NVIDIA's reader cannot open it"
         raise _refusal(file, message, "rename it, or read it through a link")
     if not start:
-        raise _refusal(file, "it is empty", "profile again: ncu did not finish it")
+        of_ncu = "profile again: ncu did not finish it"
+        remedy = of_ncu if file.endswith(_NAMES) else "write, compile or copy it again"
+        raise _refusal(file, "it is empty", remedy)
     if not is_report(start, file):
         known = foreign(start)
         if known is not None:

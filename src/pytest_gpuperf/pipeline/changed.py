@@ -1,0 +1,364 @@
+"""Find the tests that use no file changed since a stored session.
+
+A run that stores sessions with --gpuperf-changed also stores the files that its tests have
+opened. Before a later run measures, git shows which of these files have changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.baseline.history import Restart
+from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
+from pytest_gpuperf.collect.opened_files import (
+    OpenedByTest,
+    OpenedFile,
+    environments_in,
+)
+from pytest_gpuperf.collect.redirection import editable_folders, inside
+from pytest_gpuperf.collect.syntax import runs_alike
+from pytest_gpuperf.collect.worktree import Changes, Repository
+from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import (
+    FILES,
+    REFERENCES,
+    FileList,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
+from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.pipeline.memory import slugs_of_machine
+from pytest_gpuperf.pipeline.proof import (
+    UsedFiles,
+    file_list,
+    installs,
+    same_tests,
+    used_names,
+)
+from pytest_gpuperf.pipeline.sides import loaded_here
+from pytest_gpuperf.report.display import commit as short
+from pytest_gpuperf.report.display import some_of
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.history import StoreChange
+    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.environment import Session
+    from pytest_gpuperf.pipeline.memory import Memory
+    from pytest_gpuperf.pipeline.suite import Suite
+
+# A conftest.py belongs to the tests of its folder, whatever its functions are.
+_CONFTEST = "conftest.py"
+_UNKNOWN_FILES = (
+    "they are known on Linux, in the git repository where pytest is started, if no code of "
+    "the project starts it"
+)
+_STORE_FIRST = "store a session with --gpuperf-changed --gpuperf-update=new"
+
+
+class Unchanged(Frozen, frozen=True, kw_only=True):
+    """
+    The tests that need no measurement.
+
+    Attributes:
+        keys: The keys of the tests.
+
+        commit: The commit of the session that measured them, or "".
+
+        why_none: Why every test is measured, or "".
+    """
+
+    keys: frozenset[str] = frozenset()
+    commit: str = ""
+    why_none: str = ""
+
+
+def unchanged_tests(
+    site: Site,
+    memory: Memory,
+    parameters: Mapping[str, str | None],
+    *,
+    selection: str | None,
+) -> Unchanged:
+    """
+    Return the tests that use no file changed since the newest session that stored its files.
+
+    With a revision to compare with, none of the files may differ from the revision either.
+
+    Args:
+        site: The site of this process, which has collected its tests.
+
+        memory: The stored sessions.
+
+        parameters: By key of a test, the digest of its parameters, "" without parameters,
+            or None if their values have no digest.
+
+        selection: The digest of what selects the tests, as in a Session.
+    """
+    shard = site.shard()
+    of_files = _key(selection, None if shard is None else str(shard))
+    try:
+        return _unchanged(site, memory, parameters, of_files)
+    except GpuPerfError as error:
+        return Unchanged(why_none=str(error))
+
+
+def _unchanged(
+    site: Site,
+    memory: Memory,
+    parameters: Mapping[str, str | None],
+    of_files: RecordKey,
+) -> Unchanged:
+    device = site.device()
+    slugs = slugs_of_machine(site.environment, None if device is None else device.name)
+    stored = memory.newest(of_files, slugs)
+    if stored is None or stored.files is None or stored.session.commit is None:
+        where = "the store has no files of a run with these arguments on this machine"
+        return Unchanged(why_none=f"{where}; {_STORE_FIRST}")
+    commit, files = stored.session.commit, stored.files
+    if files.surroundings != _surroundings(site):
+        what = "with another Python, other packages or another GPU or driver"
+        where = f"the session of {short(commit)} was measured {what}"
+        return Unchanged(why_none=f"{where}; {_STORE_FIRST}")
+    keys = frozenset(files.ended)
+    revisions = [commit]
+    repository = Repository.at(site.config.root, site.runner, revision=commit)
+    if site.config.against is not None:
+        revisions.append(repository.commit_of(site.config.against))
+    for revision in revisions:
+        changes = _changes(repository, revision, site.config)
+        installing = installs(changes.differing)
+        if installing:
+            why = "so other packages or another build may be meant"
+            where = f"{some_of(installing)} changed since {short(revision)}"
+            return Unchanged(why_none=f"{where}, {why}")
+        opened = OpenedByTest.of_session(files, changes.root)
+        modules = {key: key.partition("::")[0] for key in files.ended}
+        used = used_files(opened, modules, site.config)
+        changes = _with_other_files(used, changes, files.digests)
+        _move_bodies(repository, revision, used, changes)
+        keys &= same_tests(used, changes)
+    measured = memory.measured_in(stored.session.id, parameters, slugs)
+    same = frozenset(
+        key
+        for key, digest in parameters.items()
+        if key in keys and key in measured and (measured[key] or "") == digest
+    )
+    if not same:
+        why = (
+            f"each test uses a file that changed since {short(commit)}, or may use one"
+        )
+        return Unchanged(why_none=why)
+    return Unchanged(keys=same, commit=commit)
+
+
+def store_files(suite: Suite, changes: Mapping[str, list[StoreChange]]) -> str:
+    """
+    Add the files of a run to the changes of its store.
+
+    Args:
+        suite: The run.
+
+        changes: The changes by machine.
+
+    Returns:
+        Why the files are not stored, or "".
+    """
+    try:
+        gap = _store_files(suite, changes)
+    except GpuPerfError as error:
+        gap = str(error)
+    return gap and f"the files of the tests are not stored: {gap}"
+
+
+def _store_files(suite: Suite, changes: Mapping[str, list[StoreChange]]) -> str:
+    opened, session = suite.opened, suite.site.session
+    if opened is None or not opened.is_known or session.commit is None:
+        return _UNKNOWN_FILES
+    if any(record.host is not None for record in suite.records()):
+        return "some tests ran on another host"
+    repository = Repository.at(suite.config.root, suite.site.runner)
+    differing = _changes(repository, session.commit, suite.config)
+    if differing.root != opened.root:
+        return _UNKNOWN_FILES
+    edited = sorted(p for p in differing.differing if p.rstrip("/") in differing.before)
+    if edited:
+        return f"{some_of(edited)} differ from the commit; commit first"
+    keys = {
+        node_id: suite.memory.key_of(test_id)
+        for node_id in opened.ended
+        if (test_id := suite.test_of(node_id)) is not None
+    }
+    used = used_files(opened, {}, suite.config)
+    files = file_list(
+        used,
+        {key: opened.ended[node_id] for node_id, key in keys.items()},
+        _surroundings(suite.site),
+        _digests(used_names(used) - differing.before, differing.root, session),
+    )
+    for of_machine in changes.values():
+        of_machine.append(Restart(record=_record(session, files)))
+    return ""
+
+
+def used_files(
+    opened: OpenedByTest, modules: Mapping[str, str], config: Config
+) -> UsedFiles:
+    """
+    Return the files used by a run, as seen from this process.
+
+    Args:
+        opened: The files opened by the end of each test.
+
+        modules: The file of each test, relative to the root, by node id or key.
+
+        config: The configuration of the run.
+    """
+    return UsedFiles(
+        opened=opened,
+        modules=modules,
+        loaded=loaded_here(),
+        python_path=tuple(sys.path),
+        editable=editable_folders(),
+        environments=environments_in(opened.root),
+        outputs=_outputs(config),
+    )
+
+
+def _key(selection: str | None, shard: str | None) -> RecordKey:
+    parts = (selection or "", shard or "")
+    return RecordKey(test_id=REFERENCES, name=FILES + "-".join(filter(None, parts)))
+
+
+def _record(session: Session, files: FileList) -> StoredRecord:
+    """Return the record of a session's files. A store keeps no record without a value."""
+    count = SessionValue(
+        metric="files.count",
+        unit="count",
+        source=Source.HOST.value,
+        run_values=(float(len(files.positions)),),
+    )
+    return StoredRecord(
+        key=_key(session.selection, session.shard),
+        session=session,
+        values=(count,),
+        files=files,
+    )
+
+
+def _outputs(config: Config) -> tuple[str, ...]:
+    paths = (config.baseline, f"{config.root}/.gpuperf", *config.reports.values())
+    return tuple(os.path.realpath(p) for p in paths if p is not None and "://" not in p)
+
+
+def _changes(repository: Repository, commit: str, config: Config) -> Changes:
+    """Return the changes since a commit, without the store and the reports of the run."""
+    changes = repository.changes(repository.commit_of(commit))
+    outputs = _outputs(config)
+
+    def kept(paths: frozenset[str]) -> frozenset[str]:
+        return frozenset(
+            p for p in paths if not inside(f"{changes.root}/{p}", *outputs)
+        )
+
+    return replace(
+        changes,
+        differing=kept(changes.differing),
+        listed=kept(changes.listed),
+        before=kept(changes.before),
+    )
+
+
+def _digests(names: frozenset[str], root: str, session: Session) -> dict[str, str]:
+    """Return the digests of files that have not changed since the session began."""
+    digests = {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            path = Path(root, name)
+            digest = content_digest(path)
+            if digest is not None and path.stat().st_mtime < session.started_unix_s:
+                digests[name] = digest
+    return digests
+
+
+def _with_other_files(
+    used: UsedFiles, changes: Changes, digests: Mapping[str, str]
+) -> Changes:
+    """
+    Return changes with the used files that the commit does not have.
+
+    A file is the same if its content has the stored digest.
+    """
+    others = used_names(used) - changes.before
+    same = frozenset(
+        name
+        for name in others & digests.keys()
+        if content_digest(Path(changes.root, name)) == digests[name]
+    )
+    return replace(
+        changes,
+        differing=(changes.differing | others) - same,
+        listed=changes.listed | others,
+        before=changes.before | others,
+    )
+
+
+def _surroundings(site: Site) -> str:
+    """Return the digest of everything outside of the repository that files do not show."""
+    device, root = site.device(), os.path.realpath(site.config.checkout.root or ".")
+    folders = {os.path.realpath(entry or ".") for entry in sys.path}
+    packages = {
+        content_digest(Path(folder))
+        for folder in folders
+        if Path(folder).is_dir() and not inside(folder, root)
+    }
+    gpu = None if device is None else (device.name, device.driver_version)
+    facts = (
+        sys.version,
+        tuple(sys.flags),
+        sys.platform,
+        gpu,
+        sorted(map(str, packages)),
+    )
+    return digest_of(repr(facts).encode("utf-8", "surrogatepass"))
+
+
+def _move_bodies(
+    repository: Repository, revision: str, used: UsedFiles, changes: Changes
+) -> None:
+    """
+    Let a changed test module count from its first test on, if only functions changed.
+
+    All modules are imported before the first test. A module that runs the same code when
+    it is imported has no other effect on the tests before its own.
+    """
+    opened = used.opened
+    first: dict[str, int] = {}
+    for key, module in used.modules.items():
+        first[module] = min(opened.ended[key], first.get(module, opened.ended[key]))
+    names = used_names(used)
+    for path in changes.differing & first.keys() & changes.before:
+        file = Path(changes.root, path)
+        if PurePosixPath(path).name == _CONFTEST or not file.is_file():
+            continue
+        before = repository.run("show", f"{revision}:{path}")
+        if before.exit_code or not runs_alike(before.stdout, file.read_bytes()):
+            continue
+        if not _is_named(PurePosixPath(path).stem, names - {path}, changes.root):
+            place = OpenedFile(os.path.normpath(file))
+            opened.positions[place] = max(first[path], opened.positions.get(place, 0))
+
+
+def _is_named(stem: str, names: frozenset[str], root: str) -> bool:
+    """Return True if a used Python file names a module, and so may import it."""
+    named = re.compile(rb"(?<!\w)" + re.escape(stem.encode()) + rb"(?!\w)")
+    sources = (Path(root, name) for name in names if name.endswith(".py"))
+    return any(file.is_file() and named.search(file.read_bytes()) for file in sources)

@@ -1,0 +1,356 @@
+"""Runs that measure only tests that use a file changed since their stored session."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fakes.project import XDIST, Project
+from functional.against.repository import Repository
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux reports what is opened"
+)
+BASELINE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+CHANGED = ("--gpuperf-changed", *BASELINE)
+STORE = (*CHANGED, "--gpuperf-update=all")
+RECORDS = """
+    import os
+    import pathlib
+    import subprocess
+
+    import pytest
+
+    import work
+
+    MARK = pytest.mark.gpuperf(max_regression={{"x": "5 %"}})
+
+
+    def value():
+        {value}
+
+
+    @MARK
+    def test_{name}(gpuperf):
+        gpuperf.record("x", value(), unit="s", better="lower")
+"""
+FILES = {
+    "test_a.py": RECORDS.format(name="a", value="return work.VALUES['same']"),
+    "test_b.py": RECORDS.format(
+        name="b", value="return float(pathlib.Path('data.txt').read_text())"
+    ),
+    # A child program reads the file, and has none of our variables.
+    "test_c.py": RECORDS.format(
+        name="c",
+        value="return float(subprocess.check_output(['/bin/cat', 'more.txt'], env={}))",
+    ),
+    "test_d.py": """
+        import os
+
+        import pytest
+
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("size", [os.environ.get("SIZE", "1")], ids=["size"])
+        def test_d(gpuperf, size):
+            gpuperf.record("x", float(size), unit="s", better="lower")
+    """,
+    "data.txt": "1",
+    "more.txt": "1",
+    "README.md": "Read me.",
+    "conftest.py": "",
+    "notes.txt": "",
+    "requirements.txt": "numpy==2.4",
+}
+EVERY = {"a", "b", "c", "d"}
+# What a stored session leaves in a folder.
+_stored: list[Path] = []
+
+
+def store(project: Project, *options: str) -> str:
+    """Store two sessions, with which exact values are judged; return what is printed."""
+    texts = []
+    for _ in range(2):
+        ended = project.spawn(*(options or STORE))
+        assert ended.returncode == 0, ended.stdout
+        texts.append(ended.stdout)
+    return "".join(texts)
+
+
+@pytest.fixture
+def stored(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Give a committed project with a stored session."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    if _stored:
+        shutil.copytree(_stored[0], project.path, dirs_exist_ok=True, symlinks=True)
+        return repository
+    for name, text in FILES.items():
+        project.write(text, name)
+    (project.path / "link.txt").symlink_to("data.txt")
+    repository.commit("old", same=1.0)
+    assert "not stored" not in store(project)
+    left = tmp_path_factory.mktemp("stored") / "left"
+    shutil.copytree(project.path, left, symlinks=True)
+    _stored.append(left)
+    return repository
+
+
+def unmeasured(project: Project, *options: str, code: int = 0) -> tuple[set[str], str]:
+    """Return the tests that a run leaves unmeasured, and what it prints."""
+    ended = project.spawn(*CHANGED, *options)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    report = project.report()
+    names = report["header"]["completeness"].get("unchanged", [])
+    measured = {r["key"]["test_id"] for r in report["records"]}
+    assert measured.isdisjoint(names)
+    short = {name.partition("::test_")[2][0] for name in names}
+    assert len(short) == len(names)
+    assert short | {name.partition("::test_")[2][0] for name in measured} == EVERY
+    return short, ended.stdout
+
+
+@pytest.mark.parametrize("options", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+def test_nothing_is_measured_where_nothing_changed(
+    stored: Repository, options: tuple[str, ...]
+) -> None:
+    """The tests are named, are no part of what must be judged, and stay in the store."""
+    project = stored.project
+    before = {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json")}
+
+    names, text = unmeasured(project, "--gpuperf-min-judged=100%", *options)
+
+    assert names == EVERY
+    assert "4 tests not measured, using no file changed since" in text
+    assert "test_a" in text
+    assert "not in this run" not in text
+    after = {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json")}
+    assert after == before
+
+
+def _link(folder: Path) -> None:
+    (folder / "link.txt").unlink()
+    (folder / "link.txt").symlink_to("more.txt")
+
+
+def _write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def _edit(name: str, old: str, new: str) -> Callable[[Path], object]:
+    def edited(folder: Path) -> None:
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return edited
+
+
+@pytest.mark.parametrize(
+    ("edit", "left"),
+    [
+        pytest.param(_write("README.md", "Read on."), "abcd", id="prose"),
+        pytest.param(_write("notes.txt", "Not read."), "abcd", id="unused"),
+        pytest.param(_write("data.txt", "1.01"), "a", id="data"),
+        pytest.param(_write("more.txt", "1.01"), "ab", id="of-a-child"),
+        pytest.param(_edit("test_b.py", "float(", "1 * float("), "a", id="a-body"),
+        pytest.param(_edit("test_b.py", "import os\n", "\n"), "", id="an-import"),
+        pytest.param(_edit("work.py", "1.0", "1.01"), "", id="a-module"),
+        pytest.param(_write("conftest.py", "X = 1"), "", id="conftest"),
+        pytest.param(_write("requirements.txt", "numpy"), "", id="packages"),
+        pytest.param(_write("pyproject.toml", "[project]"), "", id="a-build-file"),
+        pytest.param(_write("kernel.cu", "// new"), "", id="a-source"),
+        pytest.param(_write("sitecustomize_.py", "X = 1"), "abcd", id="added"),
+        pytest.param(lambda folder: (folder / "notes.txt").unlink(), "", id="removed"),
+        pytest.param(_link, "", id="a-link"),
+    ],
+)
+def test_a_test_is_measured_that_uses_what_changed(
+    stored: Repository, edit: Callable[[Path], object], left: str
+) -> None:
+    """And each test after it in its process; a use that cannot be seen is a change."""
+    edit(stored.project.path)
+
+    names, text = unmeasured(stored.project)
+
+    assert names == set(left)
+    assert ("every test was measured" in text) == (not left)
+
+
+def test_a_later_commit_counts_like_an_edit(stored: Repository) -> None:
+    """The files are compared with the commit of the session, not with the newest one."""
+    stored.project.write("1.01", "data.txt")
+    stored.commit("new", same=1.0)
+
+    assert unmeasured(stored.project)[0] == {"a"}
+
+
+def test_other_parameters_are_measured(stored: Repository) -> None:
+    """They come from elsewhere, and no file shows them."""
+    stored.project.environment.setenv("SIZE", "1.01")
+
+    assert unmeasured(stored.project)[0] == {"a", "b", "c"}
+
+
+def test_other_arguments_measure_every_test(stored: Repository) -> None:
+    """An option of the project may change what its tests do."""
+    stored.project.write(
+        "def pytest_addoption(parser):\n    parser.addoption('--big', default='')\n",
+        "conftest.py",
+    )
+    stored.commit("an option", same=1.0)
+    store(stored.project)
+
+    names, text = unmeasured(stored.project, "--big=1")
+
+    assert names == set()
+    assert "every test was measured: the store has no files" in text
+
+
+def test_a_store_without_files_measures_every_test(stored: Repository) -> None:
+    """It was written without the option."""
+    shutil.rmtree(stored.project.path / ".gpuperf")
+    store(stored.project, *BASELINE, "--gpuperf-update=all")
+
+    names, text = unmeasured(stored.project)
+
+    assert names == set()
+    assert "--gpuperf-changed --gpuperf-update=new" in text
+
+
+def test_files_that_differ_from_the_commit_are_not_stored(stored: Repository) -> None:
+    """The commit would stand for code that was not measured."""
+    shutil.rmtree(stored.project.path / ".gpuperf")
+    stored.project.write("1.01", "data.txt")
+
+    text = store(stored.project)
+
+    assert "not stored: data.txt differ from the commit; commit first" in text
+    assert unmeasured(stored.project)[0] == set()
+
+
+@pytest.mark.parametrize("ignored", [True, False], ids=["ignored", "untracked"])
+def test_a_file_that_git_does_not_have_is_compared_by_content(
+    project: Project, *, ignored: bool
+) -> None:
+    """It may be generated, and no commit has it."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    for name in ("test_a.py", "test_b.py"):
+        project.write(FILES[name], name)
+    project.write(
+        "data.txt\n.gpuperf\n*.json\n" if ignored else "*.json\n.gpuperf\n",
+        ".gitignore",
+    )
+    repository.commit("old", same=1.0)
+    project.write("1", "data.txt")
+    store(project)
+
+    for text, left in (
+        ("1", ["test_a.py::test_a", "test_b.py::test_b"]),
+        ("1.01", ["test_a.py::test_a"]),
+    ):
+        project.write(text, "data.txt")
+        ended = project.spawn(*CHANGED)
+        assert ended.returncode == 0, ended.stdout
+        assert project.report()["header"]["completeness"]["unchanged"] == left
+
+
+def test_a_revision_counts_as_well(stored: Repository) -> None:
+    """A test is left out only if its files differ neither from the session nor from it."""
+    stored.project.write("1.01", "data.txt")
+    stored.commit("other data", same=1.0)
+    store(stored.project)
+
+    names, _ = unmeasured(stored.project, "--gpuperf-against=HEAD~1")
+
+    assert names == {"a"}
+
+
+def test_a_revision_that_no_test_differs_from_passes(stored: Repository) -> None:
+    """Nothing had to be decided."""
+    names, text = unmeasured(stored.project, "--gpuperf-against=HEAD")
+
+    assert names == EVERY
+    assert "no test was decided" not in text
+
+
+def test_a_body_that_needs_a_value_is_skipped(project: Project) -> None:
+    """There is none; a limit of its marker is not checked."""
+    repository = Repository(project)
+    project.write(
+        """
+        import pytest
+
+
+        def test_value(gpuperf):
+            assert gpuperf.measure(sum, [1, 2]).time < 1
+
+
+        @pytest.mark.gpuperf(limits="time <= 1 s")
+        def test_limit(gpuperf):
+            assert gpuperf(sum, [1, 2]) == 3
+        """
+    )
+    repository.commit("old")
+    store(project)
+
+    ended = project.spawn(*CHANGED, "-rs")
+
+    assert ended.returncode == 0, ended.stdout
+    assert "1 passed, 1 skipped" in ended.stdout
+    assert "no file that it uses has changed since" in ended.stdout
+    assert "drop --gpuperf-changed to measure it" in ended.stdout
+
+
+def test_another_python_measures_every_test(stored: Repository) -> None:
+    """Its settings, and what is installed beside it, are no files of the project."""
+    stored.project.environment.setenv("PYTHONUTF8", "1")
+
+    names, text = unmeasured(stored.project)
+
+    assert names == set()
+    assert "was measured with another Python, other packages or another GPU" in text
+
+
+def test_the_files_of_a_submodule_are_compared(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """git names the submodule, and the test has read one of its files."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    inner = tmp_path_factory.mktemp("inner")
+    (inner / "data.txt").write_text("1")
+    for command in (
+        ("-C", str(inner), "init", "-q"),
+        ("-C", str(inner), "add", "."),
+        ("-C", str(inner), "commit", "-qm", "data"),
+        (
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "add",
+            "-q",
+            str(inner),
+            "in",
+        ),
+    ):
+        repository.git(*command)
+    project.write(FILES["test_a.py"], "test_a.py")
+    project.write(FILES["test_b.py"].replace("data.txt", "in/data.txt"), "test_b.py")
+    repository.commit("old", same=1.0)
+    store(project)
+    ended = project.spawn(*CHANGED)
+    assert ended.returncode == 0, ended.stdout
+    assert len(project.report()["header"]["completeness"]["unchanged"]) == 2
+
+    project.write("1.01", "in/data.txt")
+    ended = project.spawn(*CHANGED)
+
+    assert ended.returncode == 0, ended.stdout
+    unchanged = project.report()["header"]["completeness"]["unchanged"]
+    assert unchanged == ["test_a.py::test_a"]

@@ -1,0 +1,257 @@
+"""The commands of binaries with files that are damaged, empty, hostile or of the future."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from fakes.code_object import bundle, code_object, elf, kernel, program
+from pytest_gpuperf import cli
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
+from pytest_gpuperf.errors import CollectError
+
+GOLD = Path(__file__).parents[2] / "gold" / "binary"
+CUBIN = (GOLD / "kernels_sm_90.cubin").read_bytes()
+HSACO = (GOLD / "matmul_64_gfx942.hsaco").read_bytes()
+FATBIN = (GOLD / "kernels.fatbin").read_bytes()
+COMMANDS = ("show", "inventory", "compare")
+# Places in the header of a cubin, and in an entry of its table of sections.
+TABLE, FLAGS, ENTRY_BYTES, COUNT = 40, 48, 58, 60
+KIND, START, SIZE, LINK = 4, 24, 32, 40
+CUTS = 200
+HOSTILE = "k\x1b[31m|<b>x</b>\n`" + "A" * 10_000
+
+
+def changed(place: int, form: str, number: int) -> bytes:
+    """Return a cubin with another number at a place."""
+    content = bytearray(CUBIN)
+    struct.pack_into(form, content, place, number)
+    return bytes(content)
+
+
+def with_section(kind: int, place: int, form: str, number: int) -> bytes:
+    """Return a cubin of which the header of a section of some kind lies."""
+    (table,) = struct.unpack_from("<Q", CUBIN, TABLE)
+    (count,) = struct.unpack_from("<H", CUBIN, COUNT)
+    for index in range(count):
+        start = table + 64 * index
+        if struct.unpack_from("<I", CUBIN, start + KIND) == (kind,):
+            return changed(start + place, form, number)
+    raise AssertionError(kind)
+
+
+def stripped() -> bytes:
+    """Return a cubin whose table of symbols was removed."""
+    return with_section(2, KIND, "<I", 0)
+
+
+def printed(
+    capture: pytest.CaptureFixture[bytes], command: str, *paths: Path
+) -> tuple[int, str]:
+    """Return the exit code of a command, and what it prints of one file or both."""
+    files = paths if command == "compare" else paths[:1]
+    code = cli.main([command, *map(str, files)])
+    out, err = capture.readouterr()
+    return code, (out + err).decode()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("content", "reason", "remedy"),
+    [
+        pytest.param(b"", "empty", "compile or copy it again", id="empty"),
+        pytest.param(stripped(), "is stripped", "without strip", id="stripped"),
+        pytest.param(CUBIN[:50], "cut off", "compile or copy it again", id="head"),
+        pytest.param(
+            changed(COUNT, "<H", 65_535), "cut off", "compile or copy", id="count"
+        ),
+        pytest.param(
+            changed(ENTRY_BYTES, "<H", 1), "too small", "compile or copy", id="entries"
+        ),
+        pytest.param(
+            with_section(2, SIZE, "<Q", 2**63), "cut off", "compile or copy", id="size"
+        ),
+        pytest.param(
+            with_section(2, START, "<Q", 2**62),
+            "cut off",
+            "compile or copy",
+            id="start",
+        ),
+        pytest.param(
+            with_section(2, LINK, "<I", 60_000), "damaged", "compile or copy", id="link"
+        ),
+        pytest.param(
+            with_section(4, SIZE, "<Q", 25), "damaged", "compile or copy", id="rela"
+        ),
+        pytest.param(
+            with_section(2, 0, "<I", 2**31), "does not end", "compile or", id="name"
+        ),
+        pytest.param(
+            elf({".note": (7, b"")}, machine=224),
+            "no note of its kernels",
+            "compile or copy it again",
+            id="no-note",
+        ),
+        pytest.param(b".version 9.0\n.target sm_90\n", "PTX", "ptxas -arch", id="ptx"),
+    ],
+)
+def test_a_bad_file_is_refused_with_a_remedy(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    command: str,
+    content: bytes,
+    reason: str,
+    remedy: str,
+) -> None:
+    """The error names the file, and no tool has to be installed to read it."""
+    path = tmp_path / "bad.cubin"
+    path.write_bytes(content)
+
+    code, text = printed(capfdbinary, command, path, GOLD / "kernels_sm_90.cubin")
+
+    assert code == 4
+    assert "bad.cubin" in text
+    assert reason in text
+    assert remedy in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("whole", [CUBIN, HSACO], ids=["cubin", "hsaco"])
+def test_a_file_that_is_cut_anywhere_is_refused(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    command: str,
+    whole: bytes,
+) -> None:
+    """Its kernels would be fewer, or others, without a word."""
+    path = tmp_path / "cut.bin"
+    for number in range(CUTS):
+        path.write_bytes(whole[: len(whole) * number // CUTS])
+
+        code, text = printed(capfdbinary, command, path, GOLD / "kernels.fatbin")
+
+        assert code == 4, (number, text)
+        assert "cut.bin" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_cut_fatbin_is_not_called_free_of_code(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Its header states how long it is."""
+    _need_tools()
+    path = tmp_path / "cut.fatbin"
+    path.write_bytes(FATBIN[: len(FATBIN) // 2])
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 4
+    assert "cut off or damaged" in text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_hostile_name_controls_nothing(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str, form: str
+) -> None:
+    """No terminal, no cell of a table and no page; JSON has it whole."""
+    names = [HOSTILE, "ok\u202e=1+1", "<script>alert(1)</script>"]
+    path = tmp_path / "evil.hsaco"
+    path.write_bytes(code_object([kernel(name) for name in names]))
+    other = tmp_path / "other.hsaco"
+    other.write_bytes(code_object([kernel("k")]))
+    files = (path, other) if command == "compare" else (path,)
+
+    assert cli.main([command, *map(str, files), f"--format={form}"]) == 0
+
+    text = capfdbinary.readouterr().out.decode()
+    assert text.replace("\n", "").isprintable()
+    if form == "json":
+        assert HOSTILE in json.dumps(json.loads(text), ensure_ascii=False) or (
+            json.dumps(HOSTILE)[1:-1] in json.dumps(json.loads(text))
+        )
+    else:
+        assert max(map(len, text.splitlines())) < 600
+    if form == "markdown" and command != "inventory":
+        assert "`<script>alert(1)</script>`" in text
+        assert "\\|<b>" in text or "|<b>" not in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_equal_names_of_two_units_are_two_kernels(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Each is counted, and compared with its own kind."""
+    units = [code_object([kernel("k", vgpr_count=n)]) for n in (8, 16)]
+    path = tmp_path / "lib.so"
+    path.write_bytes(program(*(bundle({"gfx942": unit}) for unit in units)))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("2 same" if command == "compare" else "2 kernels") in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_chip_of_the_future_has_resources(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Those that the file states; its instructions are unknown, with the tool's reason."""
+    _need_tools()
+    path = tmp_path / "future.cubin"
+    (flags,) = struct.unpack_from("<I", CUBIN, FLAGS)
+    path.write_bytes(changed(FLAGS, "<I", flags & ~0xFF00 | 0xC8 << 8))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("4 same" if command == "compare" else "sm_200") in text
+    if command == "show":
+        assert "instructions and spills n/a: nvdisasm cannot read it" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_one_unknown_chip_of_twenty_hides_no_other(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Its kernels are listed as the notes state them."""
+    chips = [*(f"gfx{900 + n}" for n in range(19)), "gfx9999"]
+    path = tmp_path / "chips.hsaco"
+    path.write_bytes(bundle({chip: code_object([kernel()], chip) for chip in chips}))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert "gfx9999" in text or "20 same" in text
+
+
+@pytest.mark.parametrize("threads", ["0", "1025", "5000", "-1", "x"])
+@pytest.mark.parametrize("command", ["show", "compare"])
+def test_a_block_that_no_chip_runs_is_refused(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    command: str,
+    threads: str,
+) -> None:
+    """Its occupancy would be shown as 0 %."""
+    path = tmp_path / "k.hsaco"
+    path.write_bytes(HSACO)
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, str(path), f"--block={threads}"])
+
+    assert ended.value.code == 2
+    assert (
+        "is not a whole number from 1 to 1024" in capfdbinary.readouterr().err.decode()
+    )
+
+
+def _need_tools() -> None:
+    try:
+        find_tool(CUOBJDUMP)
+        find_tool(NVDISASM)
+    except CollectError as error:
+        pytest.skip(str(error))
