@@ -78,6 +78,32 @@ def test_reruns_repeat_what_fails_at_once(project: Project) -> None:
     assert record["estimates"][0]["value"] == 2
 
 
+def test_a_rerun_is_judged_by_its_own_values(project: Project) -> None:
+    """The verdicts of an attempt end with it."""
+    pytest.importorskip("pytest_rerunfailures")
+    project.write(
+        """
+        import time
+
+        import pytest
+
+        TRIES = []
+
+        @pytest.mark.gpuperf(limits=["time <= 3 ms"])
+        def test_flaky(gpuperf):
+            TRIES.append(1)
+            gpuperf.measure(time.sleep, 0.02 if len(TRIES) == 1 else 0.000_1)
+            if len(TRIES) == 2:
+                pytest.skip("has measured")
+        """
+    )
+    ended = project.run(
+        "-p", "pytest_rerunfailures", "--reruns=1", "--gpuperf-confirm=0"
+    )
+
+    assert ended.parseoutcomes() == {"skipped": 1, "rerun": 1}
+
+
 def test_reruns_leave_gated_tests_and_children_alone(project: Project) -> None:
     """A test that may regress is run once here, and once in each fresh process."""
     pytest.importorskip("pytest_rerunfailures")

@@ -631,9 +631,8 @@ class Measuring:
             if _UNMEASURED in item.stash:
                 item.stash[_UNMEASURED][0].fixture = None
             return
-        # The fixture of an attempt that pytest-rerunfailures repeats.
-        if test.fixture is not None:
-            test.fixture, test.verdicts = None, ()
+        # Those of an attempt that pytest-rerunfailures repeats.
+        test.fixture, test.verdicts = None, ()
         # Digests of the first attempt are kept, because that attempt may have changed
         # its parameters.
         if self._identifies and test.digests is None:

@@ -42,7 +42,7 @@ from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import WITH_GARBAGE, Family
 from pytest_gpuperf.model.record import (
     HOLDS_LAUNCH,
     WORK_DOUBTS,
@@ -472,7 +472,8 @@ def doubted(verdict: Verdict, records: Sequence[Record]) -> Verdict:
     def decides(note: Note) -> bool:
         if not note.doubt or note.code not in WORK_DOUBTS:
             return False
-        if note.full_s is None or verdict.metric != "time":
+        # The time of a call with all its work. The metric of garbage has a part of it.
+        if note.full_s is None or verdict.metric not in {"time", WITH_GARBAGE}:
             return True
         return not _is_good(note.full_s, verdict)
 

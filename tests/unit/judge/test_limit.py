@@ -84,6 +84,28 @@ def test_an_improvement_of_doubtful_work_is_undecided(
 
 
 @pytest.mark.parametrize(
+    ("metric", "limit", "outcome"),
+    [
+        ("time", "1 ms", Outcome.PASSED),
+        ("time", "80 us", Outcome.INCONCLUSIVE),
+        ("time.with_gc", "1 ms", Outcome.PASSED),
+        ("time.with_gc", "80 us", Outcome.INCONCLUSIVE),
+        ("time.p95", "1 ms", Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_limit_that_a_call_with_its_garbage_keeps_is_passed(
+    metric: str, limit: str, outcome: Outcome
+) -> None:
+    """The metric of garbage is not in doubt because of the garbage that it has."""
+    note = Note(code="leaves-garbage", text="garbage", doubt=True, full_s=90 * US)
+    measured = record(estimate(65 * US, metric), notes=(note,))
+    verdict = judge_limit(parse_limit(f"{metric} <= {limit}", names={metric}), measured)
+
+    assert verdict.outcome is Outcome.PASSED
+    assert doubted(verdict, [measured]).outcome is outcome
+
+
+@pytest.mark.parametrize(
     ("value_us", "limit_us", "note", "outcome", "cause"),
     [
         (15, 20, True, Outcome.PASSED, None),
