@@ -78,7 +78,7 @@ def one_run(paths: Sequence[str]) -> Run:
     Return the run of a file, or the union of the runs of shards.
 
     Raises:
-        ConfigError: The files are of several runs.
+        ConfigError: The files belong to several runs.
 
         RecordError: A file is not a run, or the runs do not belong together.
     """

@@ -41,7 +41,7 @@ class MarkedTest:
         may_change: Whether the end of the run may change its report, or None before that
             was asked.
 
-        in_body: Whether the body runs. A report made meanwhile belongs to a subtest.
+        in_body: Whether the body runs. A report made during it belongs to a subtest.
 
         ended_early: Whether a report other than that of a passed call has measurements.
     """

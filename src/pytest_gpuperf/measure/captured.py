@@ -465,7 +465,7 @@ def _counter(
 def _unusable(
     metric: str, absent: CounterGap, launches: Sequence[CapturedLaunch]
 ) -> CounterGap:
-    """Return the gap of a counter that the report has all the same, or else the given gap."""
+    """Return the gap of a counter that the report has nevertheless, or the given gap."""
     if absent.code not in {GapCode.NOT_COLLECTED, GapCode.NOT_IN_REPORT}:
         return absent
     names = needed_counters([metric]) or (metric,)

@@ -550,7 +550,7 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
         node_id: The pytest id of the test when the record was first written, if the key
             has replaced it, else "".
 
-        files: The files of the session. None if the record is of a measurement.
+        files: The files of the session. None for a measurement.
 
         unknown: Fields of a later version, as names and JSON texts. They are kept when
             a store is rewritten.

@@ -791,7 +791,7 @@ def slug_of(record: Record) -> str:
 
 
 def slug_of_facts(facts: Mapping[str, str]) -> str:
-    """Return the name of the GPU or host that some facts are of."""
+    """Return the name of the GPU or host from its facts."""
     gpu = facts.get("gpu_name")
     if gpu is not None:
         return slug(gpu)
