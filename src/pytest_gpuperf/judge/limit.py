@@ -82,6 +82,7 @@ PRIORS = MappingProxyType(
 # spread between sessions is (docs/judging.md section 4).
 _FAR_PROCESSES = 5
 _FAR = 1.5  # Times the limit.
+_FAR_WITHIN = 10.0  # A value within a limit must be surer: it ends the question.
 # One value has no spread.
 _SPREAD_LEAST = 2
 # The largest finite float.
@@ -231,8 +232,11 @@ def _decide(
         outcome, reason = Outcome.PASSED, Reason.WITHIN_LIMIT
     elif not any(within):
         outcome, reason = Outcome.FAILED, Reason.BEYOND_LIMIT
-    elif far := _far_beyond(limit, retested, held_s):
-        outcome, reason, interval = Outcome.FAILED, Reason.BEYOND_LIMIT, far
+    elif far := _far_off(limit, retested, held_s):
+        interval = far
+        outcome, reason = Outcome.FAILED, Reason.BEYOND_LIMIT
+        if holds(far.high, limit.threshold):
+            outcome, reason = Outcome.PASSED, Reason.WITHIN_LIMIT
     cause = Cause.STILL_STRADDLES if retested else None
     if held_s and not holds(estimate.value, limit.threshold):
         cause = Cause.STRADDLES_LAUNCH
@@ -272,11 +276,13 @@ def _held_launch_s(record: Record, estimate: Estimate) -> float:
     return min(next(returned, 0.0), estimate.value)
 
 
-def _far_beyond(
+def _far_off(
     limit: Limit, retested: Sequence[Estimate], held_s: float
 ) -> _Interval | None:
     """
-    Return the interval of the fresh processes if all are far beyond the limit, else None.
+    Return the interval of the fresh processes if all are far from the limit, else None.
+
+    They are all beyond it, or all within it.
 
     Args:
         limit: The limit.
@@ -289,10 +295,10 @@ def _far_beyond(
         return None
     values = [estimate.value for estimate in retested]
     low, high = min(values) - held_s, max(values)
+    below, above = _FAR_WITHIN, _FAR
     if limit.operator in {">=", ">"}:
-        far = high < limit.threshold / _FAR
-    else:
-        far = low > limit.threshold * _FAR
+        below, above = _FAR, _FAR_WITHIN
+    far = high < limit.threshold / below or low > limit.threshold * above
     return _Interval(low=low, high=high) if far else None
 
 
