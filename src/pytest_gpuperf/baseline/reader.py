@@ -167,6 +167,22 @@ class SessionReader:
                 f"WHERE session IN ({some})"
             )
 
+    def held(self, tests: Iterable[int]) -> set[int]:
+        """Return those of some tests that have a session that was not dropped."""
+        found: set[int] = set()
+        for some in chunks(tests):
+            hidden = _HIDDEN.format(tests=some)
+            found.update(
+                test
+                for (test,) in self._engine.rows(
+                    f"SELECT t.id FROM test t WHERE t.id IN ({some}) AND (t.id NOT IN "  # noqa: S608 - numbers
+                    f"(SELECT h.test FROM ({hidden}) h) OR EXISTS (SELECT 1 FROM value v "
+                    "JOIN session s ON s.arrival = v.session WHERE v.test = t.id "
+                    f"AND (v.test, s.id) NOT IN ({hidden})))"
+                )
+            )
+        return found
+
     def removed(self, slug: str) -> StoredSeries:
         """Return the sessions of a slug that were set aside."""
         keys = self._keys(slug, None)
