@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sqlite3
 
 import pytest
 
@@ -215,6 +217,92 @@ def test_a_server_that_is_lost_during_a_run_loses_no_result(
         assert not kept[0].exists()
         listed = command("baseline", "list", place, folder=project.path)
         assert "3 sessions of 3 tests" in listed.stdout
+
+
+@pytest.mark.parametrize("by_ini", [False, True])
+@pytest.mark.parametrize("name", [".gpuperf", "sqlite:///z.db"])
+def test_printed_commands_work_in_a_subfolder(
+    project: Project, name: str, by_ini: bool
+) -> None:
+    """They name the store, tests and reports from the folder where pytest was started."""
+    project.write(f"[pytest]\n{f'gpuperf_baseline = {name}' * by_ini}\n", "pytest.ini")
+    project.write(VALUES, "sub/test_it.py")
+    project.environment.chdir(project.path / "sub")
+    named = () if by_ini else (f"--gpuperf-baseline={name}",)
+    for _ in range(2):
+        assert project.run(NEW, *named).ret == 0
+    file = project.path / ("" if by_ini else "sub") / name.removeprefix("sqlite:///")
+    project.set_values(b=1.5)
+    slower = project.run(*named, "--gpuperf-confirm=1", "--gpuperf-json=run.json")
+
+    assert file.exists()
+    assert slower.ret == 1
+    (line,) = lines(slower, "reproduce: pytest ")
+    again = project.run(*shlex.split(line.partition("pytest ")[2]))
+    assert again.ret == 1, again.stdout.str()
+    (line,) = lines(slower, "accept: ")
+    typed = shlex.split(line.partition("pytest ")[2])
+    assert project.run(*typed, "--gpuperf-confirm=1").ret == 0
+
+    project.write(VALUES.replace('"c"', '"d"'), "sub/test_it.py")
+    other = project.run(*named)
+    for kind in ("if renamed: ", "if removed: "):
+        (line,) = lines(other, kind)
+        words = shlex.split(line.partition("gpuperf ")[2])
+        ended = command(*words, folder=project.path / "sub")
+        assert ended.returncode == 0, ended.stderr
+        project.write(VALUES.replace('"c"', '"e"'), "sub/test_it.py")
+        other = project.run(*named)
+    project.write(VALUES.replace('"b", "c"', '"b"'), "sub/test_it.py")
+    project.run(NEW, *named)
+    project.write(VALUES.replace(', "b", "c"', ""), "sub/test_it.py")
+    dropped = project.run(NEW, *named)
+    (line,) = lines(dropped, "gpuperf baseline restore ")
+    words = shlex.split(line[line.index("baseline restore") :])
+    restored = command(*words, folder=project.path / "sub")
+    assert restored.returncode == 0, restored.stderr
+
+
+def test_a_session_is_sent_from_a_subfolder(project: Project) -> None:
+    """By the printed command, and in a repository without a name of the file."""
+    project.write("[pytest]\ngpuperf_baseline = sqlite:///z.db\n", "pytest.ini")
+    locking = """
+    def test_z_last():
+        import sqlite3
+        with sqlite3.connect(FILE) as link:
+            link.execute(
+                "CREATE TRIGGER no BEFORE INSERT ON session BEGIN "
+                "SELECT RAISE(ABORT, 'no more'); END"
+            )
+        link.close()
+    """
+    file = str(project.path / "z.db")
+    project.write(VALUES, "sub/test_it.py")
+    project.environment.chdir(project.path / "sub")
+    project.run(NEW)
+    project.write(VALUES + locking.replace("FILE", repr(file)), "sub/test_it.py")
+    failed = project.run(NEW)
+    with sqlite3.connect(file) as link:
+        link.execute("DROP TRIGGER no")
+    link.close()
+    (kept,) = (project.path / ".gpuperf-unsent").glob("*.json")
+    content = kept.read_bytes()
+    text = said(failed)
+    name = f"../.gpuperf-unsent/{kept.name}"
+    typed = f"gpuperf baseline send sqlite:///../z.db {name}"
+
+    assert f"the session is kept in {name};" in text
+    assert typed in text
+    sent = command(*shlex.split(typed)[1:], folder=project.path / "sub")
+    assert sent.returncode == 0, sent.stderr
+    assert not kept.exists()
+    kept.write_bytes(content)
+    (project.path / ".git").mkdir()
+    found = command(
+        "baseline", "send", "sqlite:///../z.db", folder=project.path / "sub"
+    )
+    assert found.returncode == 0, found.stderr
+    assert not kept.exists()
 
 
 def test_a_session_that_is_sent_is_not_lost(project: Project) -> None:

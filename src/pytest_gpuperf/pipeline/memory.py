@@ -44,10 +44,9 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
     module_of,
 )
-from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report.display import date, plural
 from pytest_gpuperf.report.escape import escape, quoted
-from pytest_gpuperf.report.explanation import store_name, typed_command
+from pytest_gpuperf.report.explanation import from_root, store_name, typed_command
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -636,7 +635,7 @@ class Memory:
         age = "has no session of these tests"
         if newest is not None:
             age = f"has sessions up to {date(newest)}"
-        place = masked(self._config.baseline_fallback or "")
+        place = self._config.option_texts["gpuperf_baseline_fallback"]
         return f"compared with {place}, which {age}, because {error}"
 
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
@@ -740,13 +739,13 @@ class Memory:
                 accepted += isinstance(change, Restart)
         if not ids:
             return error
-        name = f"{UNSENT}/{min(ids)}.json"
-        path = Path(self._config.root, name)
+        file = f"{UNSENT}/{min(ids)}.json"
+        path = Path(self._config.root, file)
+        name = from_root(file, self._config.option_texts)
         SingleFileStore(path).write_all(added)
         write_new(path.with_name(".gitignore"), b"*\n")
         without = f" without {plural(accepted, 'accepted measurement')}"
-        place = masked(self._config.baseline or "")
-        send = typed_command("gpuperf", "baseline", "send", place, name)
+        send = typed_command("gpuperf", "baseline", "send", self.place(), name)
         return BaselineError(
             f"{error.message}; the session is kept in {name}{without if accepted else ''}",
             remedy=f"{error.remedy}; then send it: {send}",
