@@ -66,7 +66,7 @@ _OPTIONS = (
     _Option(
         "gpuperf-baseline-fallback",
         "PATH",
-        "compare with this snapshot while the database is away",
+        "compare with this snapshot while the server is away",
     ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     _Option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sqlite3
 
@@ -369,6 +370,37 @@ def test_a_snapshot_stands_in_for_a_server_that_is_away(project: Project) -> Non
     )
     for run in (judged, stored, without):
         assert "s3cr3t" not in run.stdout.str() + run.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("sqlite:///absent.db", "there is no baseline at"),
+        ("sqlite:///garbage.db", "not a database"),
+        ("sqlite:///cut.db", "malformed"),
+        ("sqlite:///.gpuperf", "is a folder"),
+        ("absent", "there is no baseline at"),
+    ],
+)
+def test_a_snapshot_hides_no_missing_or_damaged_file(
+    project: Project, name: str, fault: str
+) -> None:
+    """The run ends with the error, which names the option that compares with it."""
+    project.store(sessions=1)
+    command("baseline", "copy", ".gpuperf", "sqlite:///cut.db", folder=project.path)
+    with sqlite3.connect(project.path / "cut.db") as link:
+        link.execute("PRAGMA journal_mode=DELETE")
+    link.close()
+    os.truncate(project.path / "cut.db", 6_000)
+    (project.path / "garbage.db").write_bytes(b"x" * 5_000)
+    fallback = "--gpuperf-baseline-fallback=.gpuperf"
+
+    ended = project.run(f"--gpuperf-baseline={name}", fallback)
+
+    assert ended.ret == 4
+    text = " ".join((ended.stdout.str() + ended.stderr.str()).split())
+    assert fault in text
+    assert "or compare with .gpuperf by --gpuperf-baseline, because" in text
 
 
 def test_results_of_other_tools_are_stored(project: Project, place: str) -> None:
