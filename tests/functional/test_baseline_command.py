@@ -336,6 +336,22 @@ def test_a_test_that_was_renamed_leaves_the_store_by_a_command_that_is_told(
     assert command.code == 0
 
 
+@pytest.mark.parametrize(
+    "names",
+    [(f"{TEST}[a]", f"{TEST}[a]"), (TEST, TEST), ("test_it.py", "./test_it.py")],
+)
+def test_a_new_name_that_is_the_old_one_is_refused(
+    project: Project, command: Command, names: tuple[str, str]
+) -> None:
+    """The remedy does not drop the sessions that were to be kept."""
+    project.store(sessions=1)
+    command("baseline", "rename", STORE, *names)
+
+    assert command.code == 2
+    assert "the old and the new name are equal" in command.errors
+    assert "drop" not in command.errors
+
+
 def test_tests_that_are_gone_are_counted_and_named(
     project: Project, command: Command
 ) -> None:
