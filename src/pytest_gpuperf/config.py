@@ -134,7 +134,7 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         baseline: The store to compare with, or None.
 
-        baseline_fallback: The store to compare with while the named one is away, or
+        baseline_fallback: The store to compare with while the named server is away, or
             None.
 
         baseline_named: Whether an option names the store. A default store only shows

@@ -336,6 +336,22 @@ def test_a_test_that_was_renamed_leaves_the_store_by_a_command_that_is_told(
     assert command.code == 0
 
 
+@pytest.mark.parametrize(
+    "names",
+    [(f"{TEST}[a]", f"{TEST}[a]"), (TEST, TEST), ("test_it.py", "./test_it.py")],
+)
+def test_a_new_name_that_is_the_old_one_is_refused(
+    project: Project, command: Command, names: tuple[str, str]
+) -> None:
+    """The remedy does not drop the sessions that were to be kept."""
+    project.store(sessions=1)
+    command("baseline", "rename", STORE, *names)
+
+    assert command.code == 2
+    assert "the old and the new name are equal" in command.errors
+    assert "drop" not in command.errors
+
+
 def test_tests_that_are_gone_are_counted_and_named(
     project: Project, command: Command
 ) -> None:
@@ -462,3 +478,27 @@ def test_a_number_of_a_test_is_shown_beside_the_stored_ones(
     assert pair["outcome"] is None
     assert "1.500" in command("compare", STORE, "run.json")
     assert command.code == 0
+
+
+def test_a_run_below_its_repository_is_compared_with_its_store(
+    project: Project, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has keys from the repository's folder, and the run ids from its own."""
+    (project.path / ".git").mkdir()
+    project.write("[pytest]\n", "proj/pytest.ini")
+    project.write(VALUES, "proj/tests/test_it.py")
+    monkeypatch.chdir(project.path / "proj")
+    test = "tests/test_it.py::test_x"
+    for _ in range(3):
+        project.run("--gpuperf-update=all")
+    project.set_values(b=1.5)
+    project.run("--gpuperf-json=run.json", f"{test}[a]", f"{test}[b]")
+    found = command.json("compare", STORE, "run.json")
+    pairs = {pair["test"]: (pair["was"], pair["now"]) for pair in found["comparisons"]}
+
+    assert command.code == 1
+    assert pairs == {
+        f"{test}[a]": (1.0, 1.0),
+        f"{test}[b]": (1.0, 1.5),
+        f"{test}[c]": (1.0, None),
+    }

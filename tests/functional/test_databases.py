@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sqlite3
 
 import pytest
 
@@ -217,6 +220,92 @@ def test_a_server_that_is_lost_during_a_run_loses_no_result(
         assert "3 sessions of 3 tests" in listed.stdout
 
 
+@pytest.mark.parametrize("by_ini", [False, True])
+@pytest.mark.parametrize("name", [".gpuperf", "sqlite:///z.db"])
+def test_printed_commands_work_in_a_subfolder(
+    project: Project, name: str, by_ini: bool
+) -> None:
+    """They name the store, tests and reports from the folder where pytest was started."""
+    project.write(f"[pytest]\n{f'gpuperf_baseline = {name}' * by_ini}\n", "pytest.ini")
+    project.write(VALUES, "sub/test_it.py")
+    project.environment.chdir(project.path / "sub")
+    named = () if by_ini else (f"--gpuperf-baseline={name}",)
+    for _ in range(2):
+        assert project.run(NEW, *named).ret == 0
+    file = project.path / ("" if by_ini else "sub") / name.removeprefix("sqlite:///")
+    project.set_values(b=1.5)
+    slower = project.run(*named, "--gpuperf-confirm=1", "--gpuperf-json=run.json")
+
+    assert file.exists()
+    assert slower.ret == 1
+    (line,) = lines(slower, "reproduce: pytest ")
+    again = project.run(*shlex.split(line.partition("pytest ")[2]))
+    assert again.ret == 1, again.stdout.str()
+    (line,) = lines(slower, "accept: ")
+    typed = shlex.split(line.partition("pytest ")[2])
+    assert project.run(*typed, "--gpuperf-confirm=1").ret == 0
+
+    project.write(VALUES.replace('"c"', '"d"'), "sub/test_it.py")
+    other = project.run(*named)
+    for kind in ("if renamed: ", "if removed: "):
+        (line,) = lines(other, kind)
+        words = shlex.split(line.partition("gpuperf ")[2])
+        ended = command(*words, folder=project.path / "sub")
+        assert ended.returncode == 0, ended.stderr
+        project.write(VALUES.replace('"c"', '"e"'), "sub/test_it.py")
+        other = project.run(*named)
+    project.write(VALUES.replace('"b", "c"', '"b"'), "sub/test_it.py")
+    project.run(NEW, *named)
+    project.write(VALUES.replace(', "b", "c"', ""), "sub/test_it.py")
+    dropped = project.run(NEW, *named)
+    (line,) = lines(dropped, "gpuperf baseline restore ")
+    words = shlex.split(line[line.index("baseline restore") :])
+    restored = command(*words, folder=project.path / "sub")
+    assert restored.returncode == 0, restored.stderr
+
+
+def test_a_session_is_sent_from_a_subfolder(project: Project) -> None:
+    """By the printed command, and in a repository without a name of the file."""
+    project.write("[pytest]\ngpuperf_baseline = sqlite:///z.db\n", "pytest.ini")
+    locking = """
+    def test_z_last():
+        import sqlite3
+        with sqlite3.connect(FILE) as link:
+            link.execute(
+                "CREATE TRIGGER no BEFORE INSERT ON session BEGIN "
+                "SELECT RAISE(ABORT, 'no more'); END"
+            )
+        link.close()
+    """
+    file = str(project.path / "z.db")
+    project.write(VALUES, "sub/test_it.py")
+    project.environment.chdir(project.path / "sub")
+    project.run(NEW)
+    project.write(VALUES + locking.replace("FILE", repr(file)), "sub/test_it.py")
+    failed = project.run(NEW)
+    with sqlite3.connect(file) as link:
+        link.execute("DROP TRIGGER no")
+    link.close()
+    (kept,) = (project.path / ".gpuperf-unsent").glob("*.json")
+    content = kept.read_bytes()
+    text = said(failed)
+    name = f"../.gpuperf-unsent/{kept.name}"
+    typed = f"gpuperf baseline send sqlite:///../z.db {name}"
+
+    assert f"the session is kept in {name};" in text
+    assert typed in text
+    sent = command(*shlex.split(typed)[1:], folder=project.path / "sub")
+    assert sent.returncode == 0, sent.stderr
+    assert not kept.exists()
+    kept.write_bytes(content)
+    (project.path / ".git").mkdir()
+    found = command(
+        "baseline", "send", "sqlite:///../z.db", folder=project.path / "sub"
+    )
+    assert found.returncode == 0, found.stderr
+    assert not kept.exists()
+
+
 def test_a_session_that_is_sent_is_not_lost(project: Project) -> None:
     """A file that cannot be sent stays, and one that was stored before adds nothing."""
     project.store(sessions=1)
@@ -281,6 +370,37 @@ def test_a_snapshot_stands_in_for_a_server_that_is_away(project: Project) -> Non
     )
     for run in (judged, stored, without):
         assert "s3cr3t" not in run.stdout.str() + run.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("sqlite:///absent.db", "there is no baseline at"),
+        ("sqlite:///garbage.db", "not a database"),
+        ("sqlite:///cut.db", "malformed"),
+        ("sqlite:///.gpuperf", "is a folder"),
+        ("absent", "there is no baseline at"),
+    ],
+)
+def test_a_snapshot_hides_no_missing_or_damaged_file(
+    project: Project, name: str, fault: str
+) -> None:
+    """The run ends with the error, which names the option that compares with it."""
+    project.store(sessions=1)
+    command("baseline", "copy", ".gpuperf", "sqlite:///cut.db", folder=project.path)
+    with sqlite3.connect(project.path / "cut.db") as link:
+        link.execute("PRAGMA journal_mode=DELETE")
+    link.close()
+    os.truncate(project.path / "cut.db", 6_000)
+    (project.path / "garbage.db").write_bytes(b"x" * 5_000)
+    fallback = "--gpuperf-baseline-fallback=.gpuperf"
+
+    ended = project.run(f"--gpuperf-baseline={name}", fallback)
+
+    assert ended.ret == 4
+    text = " ".join((ended.stdout.str() + ended.stderr.str()).split())
+    assert fault in text
+    assert "or compare with .gpuperf by --gpuperf-baseline, because" in text
 
 
 def test_results_of_other_tools_are_stored(project: Project, place: str) -> None:

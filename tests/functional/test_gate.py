@@ -456,8 +456,10 @@ def test_a_ratchet_fails_what_improved_until_it_is_stored(project: Project) -> N
     after = project.run(*GATE)
 
     assert (found.ret, unconfirmed.ret, ended.ret) == (0, 0, 1)
-    assert lines(ended, "FAILED test_it.py::test_x[b]", "x improved")
+    why = "x improved (gpuperf_ratchet fails the test until this is stored): 500 ms"
+    assert lines(ended, "FAILED test_it.py::test_x[b]", why)
     assert lines(ended, "remedy: store it with --gpuperf-update=improved")
+    assert lines(ended, "accept: ", "--gpuperf-update=improved")
     assert (stored.ret, after.ret) == (0, 0)
 
 

@@ -294,6 +294,29 @@ def test_an_ini_path_is_seen_from_the_root(
     assert typed.json == f"{root}/kept/r.json"
 
 
+def test_the_file_of_a_url_is_seen_as_a_path(
+    pytester: pytest.Pytester, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a subfolder, a relative file of SQLite has the folder that a path has."""
+    pytester.makeini(
+        "[pytest]\ngpuperf_baseline = sqlite:///perf.db#kernels\n"
+        "gpuperf_baseline_fallback = sqlite:////srv/perf.db\n"
+    )
+    at_root = options.config_of(pytester.parseconfig(*PLUGIN))
+    monkeypatch.chdir("kept")
+    of_ini = options.config_of(pytester.parseconfig(*PLUGIN))
+    typed = options.config_of(
+        pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=sqlite:///perf.db")
+    )
+
+    assert at_root.baseline == "sqlite:///perf.db#kernels"
+    assert of_ini.baseline == f"sqlite:///{root}/perf.db#kernels"
+    assert of_ini.option_texts["gpuperf_baseline"] == "sqlite:///../perf.db#kernels"
+    assert of_ini.baseline_fallback == "sqlite:////srv/perf.db"
+    assert typed.baseline == f"sqlite:///{root}/kept/perf.db"
+    assert typed.option_texts["gpuperf_baseline"] == "sqlite:///perf.db"
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

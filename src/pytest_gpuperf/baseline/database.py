@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.engine import id_of_test, kinds_in, known_ids
+from pytest_gpuperf.baseline.engine import id_of_test, kinds_in
 from pytest_gpuperf.baseline.history import Drop, StoreChange
 from pytest_gpuperf.baseline.protocol import Repair
 from pytest_gpuperf.baseline.reader import SessionReader
@@ -97,9 +97,15 @@ class DatabaseStore:
             if engine is None:
                 return {}
             rows = engine.rows(
-                "SELECT node, name FROM test WHERE kind = ?", plain(self._kind(slug))
+                "SELECT id, node, name FROM test WHERE kind = ?",
+                plain(self._kind(slug)),
             )
-        keys = (RecordKey(test_id=original(t), name=original(n)) for t, n in rows)
+            held = SessionReader(engine, self._place).held(row[0] for row in rows)
+        keys = (
+            RecordKey(test_id=original(node), name=original(name))
+            for test, node, name in rows
+            if test in held
+        )
         wanted = [
             key for key in keys if modules is None or module_of(key.test_id) in modules
         ]
@@ -136,7 +142,7 @@ class DatabaseStore:
                 if other != slug
                 for key in keys
             }
-            held = known_ids(engine, "test", ids)
+            held = SessionReader(engine, self._place).held(ids)
         found: dict[RecordKey, tuple[str, ...]] = {}
         for other, key in sorted(ids[one] for one in held):
             found[key] = (*found.get(key, ()), other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,20 +31,34 @@ class EventLog:
         self._hidden: dict[tuple[int, str], str] = {}
         # Session, last session before, number of the session, and metrics.
         self._accepts: dict[int, list[tuple[str, int, int, frozenset[str] | None]]] = {}
+        self._contents: dict[int, list[tuple[str, str]]] = {}
         for event in sorted(events, key=lambda event: event.arrival):
             if event.kind == "accept":
                 until, accepted, metrics = msgspec.json.decode(event.content)
                 named = None if metrics is None else frozenset(metrics)
                 entry = (event.session, until, accepted, named)
                 self._accepts.setdefault(event.test, []).append(entry)
+                at = (event.session, event.content)
+                self._contents.setdefault(event.test, []).append(at)
             elif event.kind == "restore":
                 self._hidden.pop((event.test, event.session), None)
             else:
                 self._hidden[event.test, event.session] = event.kind
+        self._by_test: dict[int, set[str]] = {}
+        for test, session in self._hidden:
+            self._by_test.setdefault(test, set()).add(session)
 
     def hidden(self, test: int, session: str) -> str:
         """Return "drop" or "remove" for a session that does not count, else ""."""
         return self._hidden.get((test, session), "")
+
+    def hides(self, test: int, sessions: Collection[str]) -> bool:
+        """Return True if one of some sessions of a test does not count."""
+        return not self._by_test.get(test, set()).isdisjoint(sessions)
+
+    def accepts(self, test: int) -> list[tuple[str, str]]:
+        """Return the session and the content of each entry that accepted a level."""
+        return self._contents.get(test, [])
 
     def series(self, test: int, metric: str, session: str, arrival: int) -> int:
         """Return the number of times that a metric was accepted before a session."""

@@ -221,18 +221,19 @@ def by_key(
 
 def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
     """Merge the sessions of a measurement from several places, as `by_key` does."""
+    return keep_newest(of_newest_series(records))
+
+
+def of_newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+    """Return the sessions of a measurement, without the values of an earlier series."""
     newest = _series(records)
-    if any(newest.values()):
-        records = [
-            replace(record, values=values)
-            for record in records
-            if (
-                values := tuple(
-                    v for v in record.values if v.series == newest[v.metric]
-                )
-            )
-        ]
-    return keep_newest(records)
+    if not any(newest.values()):
+        return records
+    return [
+        replace(record, values=values)
+        for record in records
+        if (values := tuple(v for v in record.values if v.series == newest[v.metric]))
+    ]
 
 
 def _put_back(

@@ -34,6 +34,24 @@ _FEW_TESTS = 1_000
 # With fewer names, the database looks through its tests for them. It takes 999 arguments.
 _FEW_NAMES = 900
 
+# The sessions that do not count of some tests, as the log has it.
+_HIDDEN = (
+    "SELECT g.test, g.session FROM (SELECT e.test, e.session, e.kind, ROW_NUMBER() OVER "
+    "(PARTITION BY e.test, e.session ORDER BY e.arrival DESC) AS age FROM event e "
+    "WHERE e.kind <> 'accept' AND e.test IN ({tests})) g "
+    "WHERE g.age = 1 AND g.kind <> 'restore'"
+)
+# The last revision of sessions that were stored again. The others no longer count.
+_AGAIN = (
+    "LEFT JOIN (SELECT w.test, w.session, w.setting, MAX(w.revision) AS newest "
+    "FROM value w WHERE w.revision > 0 AND {where} GROUP BY w.test, w.session, w.setting"
+    ") a ON a.test = v.test AND a.session = v.session AND a.setting = v.setting"
+)
+_COLUMNS = (
+    "v.session, v.metric, v.test, v.setting, v.revision, v.value, v.half_width, v.rest"
+)
+_IS_LAST = "(a.newest IS NULL OR v.revision = a.newest)"
+
 StoredSeries = dict[RecordKey, tuple[StoredRecord, ...]]
 
 
@@ -96,17 +114,15 @@ class SessionReader:
             at = {key: test for test, key in keys.items()}
             counting = (_counting(r, at[r.key], events) for r in found)
             return by_key(record for record in counting if record.values)
-        whole: dict[RecordKey, list[StoredRecord]] = {}
-        for record in sorted(found, key=lambda record: record.arrival):
-            whole.setdefault(record.key, []).append(record)
-        return {key: tuple(whole[key]) for key in sorted(whole)}
+        return _whole(found)
 
     def outdated(self, slug: str, *, newest_count: int) -> list[_Row]:
         """
         Return the keys of values that no comparison uses any more, as rows.
 
         Of each series, the newest sessions stay, and the oldest, from which a drift is
-        measured. Of a test whose level was accepted, all sessions since then stay.
+        measured. As many stay of those that were dropped, which may be put back. Of a
+        test whose level was accepted, all sessions since then stay.
 
         Args:
             slug: The kind of machine.
@@ -116,16 +132,24 @@ class SessionReader:
         keys = self._keys(slug, None)
         events = self._events(slug, keys)
         metrics = self._metrics(None)
-        alike = "PARTITION BY v.test, v.metric, v.setting, s.company"
+        kind = plain(slug)
+        tests = "SELECT t.id FROM test t WHERE t.kind = ?"
+        again = _AGAIN.format(where=f"w.test IN ({tests})")
+        hidden = _HIDDEN.format(tests=tests)
+        alike = (
+            "PARTITION BY v.test, v.metric, v.setting, v.company, v.hidden, v.replaced"
+        )
         rows = self._engine.rows(
-            "SELECT n.session, n.metric, n.test, n.setting, n.revision FROM (SELECT "  # noqa: S608 - numbers
-            "v.session, v.metric, v.test, v.setting, v.revision, "
+            "SELECT n.session, n.metric, n.test, n.setting, n.revision FROM (SELECT v.*, "  # noqa: S608 - numbers
             f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
-            f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
-            "FROM value v JOIN session s ON s.arrival = v.session "
-            "JOIN test t ON t.id = v.test WHERE t.kind = ?) n "
-            f"WHERE n.age > {newest_count} AND n.place > {OLDEST_LIMIT}",
-            plain(slug),
+            f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place FROM (SELECT "
+            "v.session, v.metric, v.test, v.setting, v.revision, s.company, "
+            "CASE WHEN v.revision < a.newest THEN 1 ELSE 0 END AS replaced, CASE WHEN "
+            f"(v.test, s.id) IN ({hidden}) THEN 1 ELSE 0 END AS hidden "
+            f"FROM value v JOIN session s ON s.arrival = v.session {again} "
+            f"WHERE v.test IN ({tests})) v) n "
+            f"WHERE n.replaced = 1 OR n.age > {newest_count} AND n.place > {OLDEST_LIMIT}",
+            *[kind] * 3,
         )
         return [
             row
@@ -143,6 +167,22 @@ class SessionReader:
                 f"WHERE session IN ({some})"
             )
 
+    def held(self, tests: Iterable[int]) -> set[int]:
+        """Return those of some tests that have a session that was not dropped."""
+        found: set[int] = set()
+        for some in chunks(tests):
+            hidden = _HIDDEN.format(tests=some)
+            found.update(
+                test
+                for (test,) in self._engine.rows(
+                    f"SELECT t.id FROM test t WHERE t.id IN ({some}) AND (t.id NOT IN "  # noqa: S608 - numbers
+                    f"(SELECT h.test FROM ({hidden}) h) OR EXISTS (SELECT 1 FROM value v "
+                    "JOIN session s ON s.arrival = v.session WHERE v.test = t.id "
+                    f"AND (v.test, s.id) NOT IN ({hidden})))"
+                )
+            )
+        return found
+
     def removed(self, slug: str) -> StoredSeries:
         """Return the sessions of a slug that were set aside."""
         keys = self._keys(slug, None)
@@ -156,7 +196,7 @@ class SessionReader:
         sessions = self._values(slug, keys, numbers, None)
         found = self._records(keys, numbers, sessions, EventLog(()))
         at = {key: test for test, key in keys.items()}
-        return by_key(r for r in found if (at[r.key], r.session.id) in wanted)
+        return _whole(r for r in found if (at[r.key], r.session.id) in wanted)
 
     def _keys(
         self, slug: str, test_ids: Collection[str] | None
@@ -247,9 +287,11 @@ class SessionReader:
         """
         Return the sessions to read as a whole, and the tests that must be looked up.
 
-        A test that some of these sessions lack may have others that count.
+        A test that some of these sessions lack may have others that count, as has one of
+        which some were dropped.
         """
-        chosen, is_all = self._chosen_sessions(slug)
+        by_arrival, is_all = self._chosen_sessions(slug)
+        chosen, names = sorted(by_arrival), set(by_arrival.values())
         if is_all:
             return chosen, ()
         counts = dict(
@@ -260,37 +302,44 @@ class SessionReader:
         )
         wanted = SESSION_LIMIT + OLDEST_LIMIT
         return chosen, {
-            k for k in keys if counts.get(k, 0) < wanted or events.has_accepts(k)
+            k
+            for k in keys
+            if counts.get(k, 0) < wanted
+            or events.has_accepts(k)
+            or events.hides(k, names)
         }
 
-    def _chosen_sessions(self, slug: str) -> tuple[list[int], bool]:
+    def _chosen_sessions(self, slug: str) -> tuple[dict[int, str], bool]:
         """
-        Return the newest and oldest sessions of each size and shard, and whether these
-        are all.
+        Return the ids of the newest and oldest sessions of each size and shard, and
+        whether these are all.
         """
         rows = self._engine.rows(
-            "SELECT s.arrival, s.company, s.shard FROM session s JOIN part p ON "
+            "SELECT s.arrival, s.id, s.company, s.shard FROM session s JOIN part p ON "
             "p.session = s.arrival WHERE p.kind = ? ORDER BY s.arrival DESC",
             plain(slug),
         )
         alike: dict[tuple[int, str | None], list[int]] = {}
-        for arrival, company, shard in rows:
+        ids = {}
+        for arrival, name, company, shard in rows:
             alike.setdefault((company, shard), []).append(arrival)
+            ids[arrival] = original(name)
         chosen = {
-            arrival
+            arrival: ids[arrival]
             for several in alike.values()
             for arrival in (*several[:SESSION_LIMIT], *several[-OLDEST_LIMIT:])
         }
-        return sorted(chosen), len(chosen) == len(rows)
+        return chosen, len(chosen) == len(rows)
 
     def _of_session(
         self, session: int, metrics: str, keys: Collection[int]
     ) -> list[_Row]:
+        again = _AGAIN.format(where=f"w.session = {session}")
         return [
             row
             for row in self._engine.rows(
-                "SELECT session, metric, test, setting, revision, value, half_width, "  # noqa: S608 - numbers
-                f"rest FROM value WHERE session = {session} AND metric IN ({metrics})"
+                f"SELECT {_COLUMNS} FROM value v {again} WHERE {_IS_LAST} "  # noqa: S608 - numbers
+                f"AND v.session = {session} AND v.metric IN ({metrics})"
             )
             if row[2] in keys
         ]
@@ -309,25 +358,24 @@ class SessionReader:
             start: The first session that may count, or None to read all sessions.
         """
         rows: list[_Row] = []
-        columns = (
-            "v.session, v.metric, v.test, v.setting, v.revision, v.value, "
-            "v.half_width, v.rest"
-        )
         for some in chunks(keys):
-            where = f"v.test IN ({some}) AND v.metric IN ({metrics})"
+            again = _AGAIN.format(where=f"w.test IN ({some})")
+            hidden = _HIDDEN.format(tests=some)
+            where = f"v.test IN ({some}) AND v.metric IN ({metrics}) AND {_IS_LAST}"
             if start is None:
-                statement = f"SELECT {columns} FROM value v WHERE {where}"  # noqa: S608 - numbers
+                statement = f"SELECT {_COLUMNS} FROM value v {again} WHERE {where}"  # noqa: S608 - numbers
             else:
                 # The ages are counted on the index alone.
                 alike = "PARTITION BY v.test, v.metric, v.setting, s.company"
                 # SQLite keeps the order of a CROSS JOIN: it would read the whole table.
                 statement = (
-                    f"SELECT {columns} FROM (SELECT v.session, v.metric, "  # noqa: S608 - numbers
+                    f"SELECT {_COLUMNS} FROM (SELECT v.session, v.metric, "  # noqa: S608 - numbers
                     "v.test, v.setting, v.revision, "
                     f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
                     f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
-                    "FROM value v CROSS JOIN session s WHERE s.arrival = v.session "
-                    f"AND {where} AND v.session >= {start}) n CROSS JOIN value v "
+                    f"FROM value v CROSS JOIN session s {again} WHERE "
+                    f"s.arrival = v.session AND {where} AND v.session >= {start} "
+                    f"AND (v.test, s.id) NOT IN ({hidden})) n CROSS JOIN value v "
                     "WHERE n.session = v.session AND n.metric = v.metric "
                     "AND n.test = v.test AND n.setting = v.setting "
                     "AND n.revision = v.revision "
@@ -449,6 +497,15 @@ def _values_of(
             for _, metric, test, _, _, number, width, rest in rows
         ]
     )
+
+
+def _whole(records: Iterable[StoredRecord]) -> StoredSeries:
+    """Return all sessions by measurement, in the order of arrival."""
+    whole: dict[RecordKey, dict[tuple[int, str | None], StoredRecord]] = {}
+    for record in sorted(records, key=lambda record: record.arrival):
+        # The last revision of a session counts.
+        whole.setdefault(record.key, {})[record.arrival, record.choice] = record
+    return {key: tuple(whole[key].values()) for key in sorted(whole)}
 
 
 def _counting(record: StoredRecord, test: int, events: EventLog) -> StoredRecord:

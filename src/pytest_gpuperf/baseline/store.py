@@ -65,7 +65,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
     module_of,
 )
-from pytest_gpuperf.model.url import masked, sqlite_url
+from pytest_gpuperf.model.url import masked, sqlite_file, sqlite_url
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.database import DatabaseStore
@@ -302,9 +302,8 @@ def _database_path(place: str, root: str | Path) -> Path:
     """
     Return the file of a URL: three slashes for a path below the root, four for another.
     """
-    rest = place.partition(":")[2]
-    name = rest.removeprefix("///")
-    if name == rest or not name.strip("/") or "\0" in name or "?" in name:
+    name = sqlite_file(place)
+    if name is None or not name.strip("/") or "\0" in name or "?" in name:
         raise ConfigError(
             f"{place!r} does not name a file",
             remedy="write sqlite:///perf.db, or sqlite:////srv/perf.db for a whole path",

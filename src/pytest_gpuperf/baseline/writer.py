@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +16,7 @@ from pytest_gpuperf.baseline.history import (
     PutBack,
     Restart,
     StoreChange,
+    of_newest_series,
 )
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import (
@@ -80,8 +81,24 @@ class SessionWriter:
         self._log(
             (kind, id_of_test(self._slug, drop.key), session, "")
             for drop in drops
-            for session in sorted(drop.session_ids)
+            for session in sorted(self._dropped(drop))
         )
+
+    def _dropped(self, drop: Drop) -> Collection[str]:
+        """
+        Return the sessions that a change drops.
+
+        If none is left that counts, those before them are dropped, too. They would count
+        in their place.
+        """
+        reader = SessionReader(self._engine, self._slug)
+        counting, whole = (
+            reader.load(self._slug, [drop.key.test_id], newest=newest).get(drop.key, ())
+            for newest in (True, False)
+        )
+        if not drop.session_ids.issuperset(r.session.id for r in counting):
+            return drop.session_ids
+        return drop.session_ids.union(r.session.id for r in of_newest_series(whole))
 
     def unhide(self, records: Iterable[StoredRecord]) -> None:
         """Let sessions count again that were hidden."""
@@ -100,16 +117,17 @@ class SessionWriter:
 
     def _move(self, change: Move) -> None:
         reader = SessionReader(self._engine, self._slug)
-        # Sessions before an accepted level do not count again under the new name.
-        stored, counting = (
-            reader.load(self._slug, [change.old.test_id], newest=newest)
-            for newest in (False, True)
-        )
-        whole, moved = (
-            [r for r in several.get(change.old, ()) if change.renamed or r.has_node_id]
-            for several in (stored, counting)
-        )
-        ids = frozenset(record.session.id for record in whole)
+        stored = reader.load(self._slug, [change.old.test_id], newest=False)
+        moved = [
+            record
+            for record in stored.get(change.old, ())
+            if change.renamed or record.has_node_id
+        ]
+        old, new = (id_of_test(self._slug, key) for key in (change.old, change.key))
+        # Sessions before an accepted level do not count again under the new key.
+        log = EventLog(events_in(self._engine, f"WHERE e.test IN ({old},{new})"))
+        known = {*log.accepts(new)}
+        accepts = [entry for entry in log.accepts(old) if moved and entry not in known]
         self._add(
             replace(
                 record,
@@ -118,7 +136,8 @@ class SessionWriter:
             )
             for record in moved
         )
-        self.hide([Drop(key=change.old, session_ids=ids)], kind="drop")
+        gone = [("drop", old, r.session.id, "") for r in moved]
+        self._log([*(("accept", new, *entry) for entry in accepts), *gone])
 
     def _log(self, events: Iterable[tuple[str, int, str, str]]) -> None:
         now = self._engine.now_unix_s()

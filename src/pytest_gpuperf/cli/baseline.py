@@ -202,6 +202,11 @@ def rename(arguments: argparse.Namespace) -> int:
             where=f"stored in {arguments.store}",
             otherwise=f"store a session first: {storing_command(arguments.store)}",
         )
+    if renamed.keys() == {*renamed.values()}:
+        raise ConfigError(
+            f"the old and the new name are equal: {arguments.old}",
+            remedy="name the tests as they are stored first, then their present name",
+        )
     taken = [new for new in renamed.values() if new in ids]
     if taken:
         shown = stored.shown(taken[0])

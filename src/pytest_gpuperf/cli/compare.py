@@ -30,6 +30,7 @@ from pytest_gpuperf.cli.output import (
     start_of,
     told_on_terminals,
 )
+from pytest_gpuperf.cli.stored_tests import StoredTests
 from pytest_gpuperf.collect.replay import HEAD_FILE, read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner, run_here
 from pytest_gpuperf.collect.scratch import ScratchFolder
@@ -125,11 +126,13 @@ def compare(arguments: argparse.Namespace) -> int:
     sides = _read_sides(files)
     values = {record.key: record.values for record in _of_run(sides.current)}
     judged = _judged(sides, values, vars(arguments))
+    unmeasured = frozenset(sides.current.header.completeness.unchanged)
     pairs = value_pairs(
         values,
         {
             key: [value for record in records for value in record.values]
             for key, records in sides.stored.items()
+            if key.test_id not in unmeasured
         },
         {(v.key, v.metric): v for v in judged.verdicts if v.limit is None},
     )
@@ -139,7 +142,8 @@ def compare(arguments: argparse.Namespace) -> int:
     )
     print_bytes(content)
     passes = run_passes(judged.verdicts)
-    if passes is not False and not any(pair.is_comparable for pair in pairs):
+    has_compared = any(pair.is_comparable for pair in pairs)
+    if passes is not False and not has_compared and (pairs or not unmeasured):
         # An exit code of 0 would mean that nothing changed.
         return UNREADABLE
     return exit_code(passes=passes, strict=arguments.strict)
@@ -353,11 +357,11 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
     stored: _Sessions = {}
     # By session id, so that a file that is named twice is one session.
     runs: dict[str, Run] = {}
-    for side in older:
+    for path, side in merged[:-1]:
         if isinstance(side, Run):
             runs[side.header.session.id] = side
         else:
-            _add(stored, side)
+            _add(stored, _as_in_run(side, current, path))
     for run in runs.values():
         _add(stored, _of_run(run))
     own_id, measured = current.header.session.id, _measured(current)
@@ -409,6 +413,22 @@ def _of_run(run: Run) -> list[StoredRecord]:
         stored_record([*map(_compared, records)], run.header.session, run.version)
         for records in _measured(run).values()
     ]
+
+
+def _as_in_run(
+    records: Iterable[StoredRecord], run: Run, place: str
+) -> Iterator[StoredRecord]:
+    """Yield the records of a store under the ids that the tests have in a run."""
+    known = (*run.test_ids, *run.header.completeness.unchanged)
+    ids = {REFERENCES: REFERENCES, **dict(zip(known, known, strict=True))}
+    ids |= {test.key: test.test_id for test in run.tests if test.key}
+    # A run from the root of its checkout has keys for ids.
+    is_below = not run.tests or any(test.key for test in run.tests)
+    shown = StoredTests((), place).shown
+    for record in records:
+        name = record.key.test_id
+        test_id = ids.get(name) or (shown(name) if is_below else name)
+        yield replace(record, key=replace(record.key, test_id=test_id))
 
 
 def _compared(record: Record) -> Record:
@@ -552,7 +572,7 @@ def _about_files(
         )
     elif sides.had_itself:
         yield f"the older files hold the session of {current}, too: it was left out"
-    if not sides.empty and not any(pair.has_both for pair in pairs):
+    if not sides.empty and pairs and not any(pair.has_both for pair in pairs):
         yield (
             f"nothing that {current} measured is in the older files: name runs of the "
             "same tests, started in the same folder"

@@ -5,6 +5,7 @@ These are `baseline copy`, `send`, `import`, `migrate` and `grants`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from pytest_gpuperf.baseline.store import (
 from pytest_gpuperf.baseline.tables import SCHEMA
 from pytest_gpuperf.cli.output import GOOD, print_table
 from pytest_gpuperf.cli.stored_tests import opened, opened_by
+from pytest_gpuperf.collect.checkout import git_folder
 from pytest_gpuperf.collect.translate.results import (
     ForeignResults,
     ForeignTime,
@@ -83,7 +85,7 @@ def copy(arguments: argparse.Namespace) -> int:
 
 def send(arguments: argparse.Namespace) -> int:
     """Store the sessions that a run could not store, and remove their files."""
-    files = arguments.files or sorted(map(str, Path(UNSENT).glob("*.json")))
+    files = arguments.files or _unsent()
     if not files:
         message = f"there is no session to send in {UNSENT}"
         raise ConfigError(message, remedy="name a file that a run has kept")
@@ -102,6 +104,21 @@ def send(arguments: argparse.Namespace) -> int:
         remarks=[f"sent {count} to {shown}"],
         content=document("baseline send", {"store": shown, "sessions": sent}),
     )
+
+
+def _unsent() -> list[str]:
+    """
+    Return the files that a run has kept, sorted.
+
+    A run keeps them in its root folder, which may be above this one in the repository.
+    """
+    here = Path.cwd()
+    top = git_folder(here) or here
+    for folder in (here, *here.parents):
+        found = sorted((folder / UNSENT).glob("*.json"))
+        if found or folder == top:
+            return [os.path.relpath(path) for path in found]
+    return []
 
 
 def prune(arguments: argparse.Namespace) -> int:

@@ -26,6 +26,19 @@ def sqlite_url(path: str) -> str | None:
     return f"sqlite:///{path}" if path.lower().endswith(_OF_SQLITE) else None
 
 
+def sqlite_file(url: str) -> str | None:
+    """
+    Return the file of the URL of a database of SQLite, or None for another URL.
+
+    Example:
+        >>> sqlite_file("sqlite:////srv/perf.db")
+        '/srv/perf.db'
+    """
+    scheme, _, rest = url.partition(":")
+    is_file = scheme.lower() == "sqlite" and rest.startswith("///")
+    return rest.removeprefix("///") if is_file else None
+
+
 def masked(text: str) -> str:
     """
     Return a text, such as the URL of a store, without the passwords of its URLs.

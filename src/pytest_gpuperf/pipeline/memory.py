@@ -44,10 +44,10 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
     module_of,
 )
-from pytest_gpuperf.model.url import masked
+from pytest_gpuperf.model.url import sqlite_file
 from pytest_gpuperf.report.display import date, plural
 from pytest_gpuperf.report.escape import escape, quoted
-from pytest_gpuperf.report.explanation import store_name, typed_command
+from pytest_gpuperf.report.explanation import from_root, store_name, typed_command
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -131,7 +131,7 @@ class Memory:
         return self._store
 
     def _opened(self, place: str) -> Store:
-        """Open the store, or while it is away the one that stands in for it."""
+        """Open the store, or while its server is away the one that stands in for it."""
         updating = self._config.update is not None
         try:
             return open_store(
@@ -146,7 +146,8 @@ class Memory:
             raise
         except BaselineError as error:
             fallback = self._config.baseline_fallback
-            if fallback is None or updating:
+            is_server = names_database(place) and sqlite_file(place) is None
+            if fallback is None or updating or not is_server:
                 raise
             self._away = error
             return open_store(fallback, self._config.root)
@@ -169,12 +170,25 @@ class Memory:
                 unreadable. In a store that was found by default, an unreadable file is
                 left out, unless the run stores.
         """
-        store = self.store()
-        if store is not None:
-            try:
+        try:
+            store = self.store()
+            if store is not None:
                 store.check()
-            except BaselineCorruptError as error:
-                raise _named(error) from None
+        except BaselineCorruptError as error:
+            raise self._alone(_named(error)) from None
+        except BaselineError as error:
+            raise self._alone(error) from None
+
+    def _alone(self, error: BaselineError) -> BaselineError:
+        """Say in the remedy of an error why no other store stands in."""
+        place = self._config.option_texts.get("gpuperf_baseline_fallback")
+        if place is not None and self._away is None and self._config.update is None:
+            error.remedy += (
+                f"; or compare with {place} by --gpuperf-baseline, because "
+                "--gpuperf-baseline-fallback stands in only for a server that cannot be "
+                "reached"
+            )
+        return error
 
     def learn(self, test_id: str, key: str) -> None:
         """Note a test of the run and its key, or "" if the id is the key."""
@@ -636,7 +650,7 @@ class Memory:
         age = "has no session of these tests"
         if newest is not None:
             age = f"has sessions up to {date(newest)}"
-        place = masked(self._config.baseline_fallback or "")
+        place = self._config.option_texts["gpuperf_baseline_fallback"]
         return f"compared with {place}, which {age}, because {error}"
 
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
@@ -740,13 +754,13 @@ class Memory:
                 accepted += isinstance(change, Restart)
         if not ids:
             return error
-        name = f"{UNSENT}/{min(ids)}.json"
-        path = Path(self._config.root, name)
+        file = f"{UNSENT}/{min(ids)}.json"
+        path = Path(self._config.root, file)
+        name = from_root(file, self._config.option_texts)
         SingleFileStore(path).write_all(added)
         write_new(path.with_name(".gitignore"), b"*\n")
         without = f" without {plural(accepted, 'accepted measurement')}"
-        place = masked(self._config.baseline or "")
-        send = typed_command("gpuperf", "baseline", "send", place, name)
+        send = typed_command("gpuperf", "baseline", "send", self.place(), name)
         return BaselineError(
             f"{error.message}; the session is kept in {name}{without if accepted else ''}",
             remedy=f"{error.remedy}; then send it: {send}",

@@ -86,6 +86,9 @@ _JUDGING = (
 # Options of an update, which changes only the store that is compared with.
 _ACCEPTING = ("baseline", "compare-across", "runs", "collectors", "replay")
 
+# Why an improvement fails its test.
+_OF_RATCHET = " (gpuperf_ratchet fails the test until this is stored)"
+
 _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
     "<=": le,
     "<": lt,
@@ -236,7 +239,10 @@ def longrepr_lines(
         )
         yield Line("; ".join(filter(None, parts)), style)
         return
-    head = first_line(verdict)
+    is_held = (
+        verdict.outcome is Outcome.IMPROVED and options.get("gpuperf_ratchet") == "on"
+    )
+    head = first_line(verdict, why=_OF_RATCHET if is_held else "")
     yield Line(head, style)
     whole = evidence(verdict)
     if not head.endswith(whole):
@@ -244,9 +250,17 @@ def longrepr_lines(
     yield from _body(verdict, options, width)
 
 
-def first_line(verdict: Verdict) -> str:
-    """Return a verdict as a single line of at most 120 characters."""
-    head = f"{_subject(verdict)} {verdict.outcome.value}{_origin(verdict)}: "
+def first_line(verdict: Verdict, *, why: str = "") -> str:
+    """
+    Return a verdict as a single line of at most 120 characters.
+
+    Args:
+        verdict: The judgement.
+
+        why: Why the outcome fails the test, in parentheses, or "" for an outcome that
+            shows it.
+    """
+    head = f"{_subject(verdict)} {verdict.outcome.value}{_origin(verdict)}{why}: "
     text = head + evidence(verdict)
     # The rest goes to the next line.
     if len(text) > _FIRST_LINE:
@@ -361,12 +375,20 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand,
     if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
         drifts = has_drifted(verdict)
         return (reproduce, *([_accept_of_drift(verdict, options)] if drifts else []))
-    if options.get("gpuperf_update") == "all":  # The change is already accepted.
+    update = _accepting_update(verdict)
+    if options.get("gpuperf_update") in {"all", update}:  # It is already accepted.
         return (reproduce,)
-    flags = (*_flags(options, _ACCEPTING), "--gpuperf-update=all")
+    flags = (*_flags(options, _ACCEPTING), f"--gpuperf-update={update}")
     # A value of the test alone would begin a series that no run of the suite continues.
     whole = verdict.baseline is not None and verdict.baseline.of_suite
     return reproduce, _command(_ACCEPT, verdict, options, flags, whole=whole)
+
+
+def _accepting_update(verdict: Verdict) -> str:
+    """Return the narrowest update that stores a change."""
+    # An update of improvements leaves out tests whose source changed.
+    gained = verdict.outcome is Outcome.IMPROVED and not words.changed_test(verdict)
+    return "improved" if gained else "all"
 
 
 def _accept_of_drift(verdict: Verdict, options: Mapping[str, str]) -> NextCommand:
@@ -432,7 +454,8 @@ def _body(
     elif typed and _repeats_run(verdict):
         why = "the commands repeat this run: no stored session has measured this test alone"
     elif accepts and verdict.baseline is not None and verdict.baseline.of_suite:
-        why = "accepting repeats this run, and accepts all that changed in it"
+        moves = "changed" if _accepting_update(verdict) == "all" else "improved"
+        why = f"accepting repeats this run, and accepts all that {moves} in it"
     yield from wrapped(why, width=width, depth=1)
     for command in typed:
         yield Line(f"    {command.kind + ':':<10} {command_text(command)}")

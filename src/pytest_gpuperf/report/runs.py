@@ -36,7 +36,12 @@ from pytest_gpuperf.report.lines import (
 )
 from pytest_gpuperf.report.rows import Row, names, rows
 from pytest_gpuperf.report.steps import run_steps_markdown
-from pytest_gpuperf.report.summary import by_group, columns, judged_line
+from pytest_gpuperf.report.summary import (
+    by_group,
+    columns,
+    judged_line,
+    left_unmeasured,
+)
 from pytest_gpuperf.report.terminal import explanation_blocks, run_lines, title
 
 if TYPE_CHECKING:
@@ -400,6 +405,8 @@ def run_markdown(
     paper = _Paper(most_bytes, is_grouped=any(row.group for row in table))
     paper.add(f"### {prose(title(run, width=_UNWRAPPED))}", "")
     paper.add(prose(judged_line(run, counted, of_files=of_files).text), "")
+    if text := left_unmeasured(run.header.completeness):
+        paper.add(prose(text), "")
     for part in () if of_files else _failures_first(loud):
         paper.add_tables(part, codes)
     if not of_files and any(row.is_adjusted for row in table):

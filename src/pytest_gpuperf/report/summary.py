@@ -9,7 +9,7 @@ from pytest_gpuperf.config import USUAL_COLUMNS
 from pytest_gpuperf.judge.tally import PRECEDENCE, Complaint, Tally, tally, worst
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.run import Completeness, Run
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import (
@@ -282,6 +282,16 @@ def incompleteness(run: Run) -> str:
     missing = display.plural(len(completeness.missing), "test")
     why = completeness.interrupted or f"{missing} without a result"
     return f"not complete: {why}; {held_tests(run)}"
+
+
+def left_unmeasured(completeness: Completeness) -> str:
+    """Return the tests that ran unmeasured because nothing changed, as a text, or ""."""
+    if not completeness.unchanged:
+        return ""
+    count = display.plural(len(completeness.unchanged), "test")
+    tests = display.listed(map(short_id, completeness.unchanged))
+    since = display.commit(completeness.unchanged_since)
+    return f"{count} not measured, using no file changed since {since}: {tests}"
 
 
 def held_tests(run: Run) -> str:

@@ -38,7 +38,12 @@ from pytest_gpuperf.report.explanation import (
 )
 from pytest_gpuperf.report.lines import STYLES, Line, Style, shorten, wrapped
 from pytest_gpuperf.report.rows import names, rows, short_id
-from pytest_gpuperf.report.summary import View, judged_line, table_lines
+from pytest_gpuperf.report.summary import (
+    View,
+    judged_line,
+    left_unmeasured,
+    table_lines,
+)
 
 __all__ = [
     "ALONE_INTERRUPTED",
@@ -306,11 +311,7 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         ):
             yield Line(text, Style.DOUBT)
     completeness = run.header.completeness
-    if completeness.unchanged:
-        count = display.plural(len(completeness.unchanged), "test")
-        tests = listed(map(short_id, completeness.unchanged))
-        since = display.commit(completeness.unchanged_since)
-        text = f"{count} not measured, using no file changed since {since}: {tests}"
+    if text := left_unmeasured(completeness):
         yield from wrapped(text, width=width, style=Style.FAINT)
     for test_ids, what in (
         (completeness.skipped, "skipped, and measured in the baseline"),

@@ -11,6 +11,7 @@ import pytest
 
 from fakes.project import XDIST, Project
 from functional.against.repository import Repository
+from pytest_gpuperf import cli
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux reports what is opened"
@@ -354,3 +355,25 @@ def test_the_files_of_a_submodule_are_compared(
     assert ended.returncode == 0, ended.stdout
     unchanged = project.report()["header"]["completeness"]["unchanged"]
     assert unchanged == ["test_a.py::test_a"]
+
+
+def test_commands_know_the_tests_that_were_left_unmeasured(
+    stored: Repository,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """They are not gone, and a report names them as the run does."""
+    project = stored.project
+    unmeasured(project)
+    monkeypatch.chdir(project.path)
+    capfdbinary.readouterr()
+    code = cli.main(["compare", ".gpuperf", "run.json"])
+    compared = capfdbinary.readouterr().out.decode()
+    named = "4 tests not measured, using no file changed since"
+
+    assert code == 0
+    assert "gone" not in compared
+    assert compared.count(named) == 1
+    for name in ("r.md", "r.html"):
+        cli.main(["report", "run.json", "-o", name])
+        assert named in (project.path / name).read_text("utf-8")

@@ -16,9 +16,18 @@ import pytest
 from fakes.privileges import no_privileges
 from fakes.servers import PASSWORD, new_database, sql, url
 from pytest_gpuperf.baseline import engine, tables
-from pytest_gpuperf.baseline.store import Append, Restart, open_database, open_store
+from pytest_gpuperf.baseline.protocol import Store
+from pytest_gpuperf.baseline.store import (
+    Append,
+    Drop,
+    Move,
+    Restart,
+    open_database,
+    open_store,
+)
 from pytest_gpuperf.errors import BaselineError, ConfigError
-from unit.baseline.samples import key, session, stored, value
+from pytest_gpuperf.model.frozen import replace
+from unit.baseline.samples import TEST, key, session, stored, value
 
 SQLITE = "sqlite:///perf.db"
 # Kept out: SQLite 3.31 and PostgreSQL 13 do not have them.
@@ -100,6 +109,122 @@ def test_pruning_changes_no_comparison(place: str, tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "perf.db") as connection:
             assert [*connection.execute("SELECT COUNT(*) FROM detail")] == [(3,)]
         connection.close()
+
+
+def names_of(store: Store, *, past: bool = False, test: str = TEST) -> list[str]:
+    """Return the ids of the sessions of a test, in order of arrival."""
+    loaded = store.load("gpu", [test], past=past)
+    return [record.session.id for record in loaded.get(key(test), ())]
+
+
+def between(*ends: tuple[int, int]) -> list[str]:
+    """Return the ids of sessions of some ranges, with both ends."""
+    return [f"s{n:04}" for first, last in ends for n in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("test_count", [1, 1_001])
+def test_dropped_sessions_take_no_place(
+    place: str, tmp_path: Path, test_count: int
+) -> None:
+    """The newest 20 and the oldest 3 are those that were not dropped."""
+    store = open_store(place, tmp_path, create=True)
+    others = [f"t.py::t[{n}]" for n in range(test_count - 1)]
+    for number in range(1, 51):
+        changes = [Append(record=stored(number))]
+        changes += [Append(record=stored(number, test_id=test)) for test in others]
+        store.write("gpu", changes)
+    gone = frozenset(between((26, 50), (1, 1)))
+    store.write("gpu", [Drop(key=key(), session_ids=gone)])
+
+    kept = between((2, 4), (6, 25))
+    assert names_of(store) == kept
+    assert [r.session.id for r in store.load("gpu")[key()]] == kept
+    assert names_of(store, past=True) == between((2, 25))
+    if others:
+        assert names_of(store, test=others[-1]) == between((1, 3), (31, 50))
+
+
+def test_pruning_keeps_what_counts(place: str, tmp_path: Path) -> None:
+    """As many of the sessions that were dropped stay as of the others."""
+    store = open_database(place, tmp_path, create=True)
+    for number in range(1, 131):
+        store.write("gpu", [Append(record=stored(number))])
+    gone = frozenset(between((66, 130)))
+    store.write("gpu", [Drop(key=key(), session_ids=gone)])
+    before = store.load("gpu")
+
+    removed = store.prune(60, dry_run=False)
+
+    # 65 of each: the newest 60 and the oldest 3 stay.
+    assert removed == {"gpu": 4}
+    assert store.load("gpu") == before
+    assert names_of(store, past=True) == between((1, 3), (6, 65))
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_a_session_stored_often_has_its_last_values(
+    place: str, tmp_path: Path, past: bool
+) -> None:
+    """It takes one place, and what its last record lacks is gone."""
+    store = open_database(place, tmp_path, create=True)
+    for number in range(1, 31):
+        store.write("gpu", [Append(record=stored(number, "time", "memory"))])
+    for again in range(100, 125):
+        record = replace(stored(30), values=(value("time", float(again)),))
+        store.write("gpu", [Append(record=record)])
+
+    loaded = store.load("gpu", past=past)[key()]
+    assert [r.session.id for r in loaded] == (
+        between((1, 30)) if past else between((1, 3), (11, 30))
+    )
+    assert [v.run_values for v in loaded[-1].values] == [(124.0,)]
+    of_memory = store.load("gpu", metrics=["memory"], past=past)[key()]
+    assert of_memory[-1].session.id == "s0029"
+    # 25 values of time and one of memory were replaced.
+    assert store.prune(60, dry_run=False) == {"gpu": 26}
+    assert store.load("gpu", past=past)[key()] == loaded
+
+
+def test_a_rename_keeps_the_history(place: str, tmp_path: Path) -> None:
+    """All sessions move, also those before a level was accepted, and back again."""
+    store = open_store(place, tmp_path, create=True)
+    other = "tests/test_other.py::test"
+    for number in range(1, 31):
+        store.write("gpu", [Append(record=stored(number, "time", "memory"))])
+    accepted = Restart(record=stored(31, "time"), metrics=frozenset({"time"}))
+    store.write("gpu", [accepted])
+    for number in range(32, 61):
+        store.write("gpu", [Append(record=stored(number, "time", "memory"))])
+    before = [store.load("gpu", past=past)[key()] for past in (False, True)]
+
+    store.write("gpu", [Move(key=key(other), old=key(), renamed=True)])
+    moved = [store.load("gpu", past=past) for past in (False, True)]
+    store.write("gpu", [Move(key=key(), old=key(other), renamed=True)])
+    back = [store.load("gpu", past=past) for past in (False, True)]
+
+    for found, name in ((moved, other), (back, TEST)):
+        assert [[*each] for each in found] == [[key(name)]] * 2
+        assert [
+            tuple(replace(record, key=key()) for record in each[key(name)])
+            for each in found
+        ] == before
+    assert len(before[1]) == 60
+
+
+def test_what_is_set_aside_is_whole(place: str, tmp_path: Path) -> None:
+    """Older sessions do not count in place of a removed test's, and all come back."""
+    store = open_store(place, tmp_path, create=True)
+    for number in range(1, 61):
+        store.write("gpu", [Append(record=stored(number))])
+    counting = names_of(store)
+
+    store.set_aside("gpu", [Drop(key=key(), session_ids=frozenset(counting))])
+    assert names_of(store) == names_of(store, past=True) == []
+    assert len(store.aside()["gpu"][key()]) == 60
+    store.put_back("gpu", [key()])
+
+    assert names_of(store) == counting
+    assert names_of(store, past=True) == between((1, 60))
 
 
 def test_a_newer_schema_is_refused(place: str, tmp_path: Path) -> None:

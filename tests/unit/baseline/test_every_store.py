@@ -224,6 +224,8 @@ def test_a_renamed_test_takes_its_sessions(store: Store) -> None:
 
     assert numbers(store.load(GPU)) == []
     assert numbers(store.load(GPU), OTHER) == ["s0001", "s0002"]
+    assert list(store.names(GPU)) == [key(OTHER)]
+    assert store.other_slugs(HOST, [key(), key(OTHER)]) == {key(OTHER): (GPU,)}
 
 
 def test_what_is_set_aside_comes_back(store: Store) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import runs
+from pytest_gpuperf.model import environment
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import (
     Outcome,
@@ -250,6 +251,19 @@ def test_commands_repeat_the_options_that_matter() -> None:
         "--gpuperf-update=all"
     )
     assert typed(runs.FAILED, {}) == ["pytest tests/test_gemm.py::test_registers"]
+
+
+def test_an_improvement_is_accepted_without_regressions() -> None:
+    """Only a test that changed itself needs an update of all."""
+    improved = replace(
+        runs.REGRESSED, outcome=Outcome.IMPROVED, reason=Reason.FASTER_THAN_LIMIT
+    )
+    span = replace(runs.SPAN, moved={environment.TEST: ("1", "2")})
+    changed = replace(improved, baseline=span)
+
+    assert typed(improved, {})[1].endswith("--gpuperf-update=improved")
+    assert typed(changed, {})[1].endswith("--gpuperf-update=all")
+    assert len(typed(improved, {"gpuperf_update": "improved"})) == 1
 
 
 def of_suite(verdict: Verdict, **changed: Any) -> Verdict:

@@ -38,7 +38,7 @@ from pytest_gpuperf.report.rows import (
     short_id,
     short_names,
 )
-from pytest_gpuperf.report.summary import held_tests, judged_line
+from pytest_gpuperf.report.summary import held_tests, judged_line, left_unmeasured
 from pytest_gpuperf.report.terminal import remarks, title
 
 # Characters. The browser breaks lines.
@@ -638,6 +638,7 @@ class RunPage(Page):
                 f"{complete.reported_count} of {complete.expected_count} tests",
             ),
             ("without a result", ", ".join(map(short_id, complete.missing))),
+            ("unmeasured", left_unmeasured(complete)),
             *map(_drift, self.run.shifts),
             *sorted({**environment.versions, **self.common_facts}.items()),
         )
