@@ -354,3 +354,45 @@ def test_the_files_of_a_submodule_are_compared(
     assert ended.returncode == 0, ended.stdout
     unchanged = project.report()["header"]["completeness"]["unchanged"]
     assert unchanged == ["test_a.py::test_a"]
+
+
+@pytest.mark.parametrize("value", ["'base'", "'hook'"])
+def test_a_function_that_an_import_calls_counts_from_the_first_test(
+    project: Project, value: str
+) -> None:
+    """Without its name: Python calls one for a subclass, and pytest one to collect."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    project.write(
+        RECORDS.format(name="a", value="return float(work.VALUES.get('set', 1))"),
+        "test_a.py",
+    )
+    project.write(
+        RECORDS.format(name="z", value="return 1.0")
+        + """
+    class Base:
+        def __init_subclass__(cls):
+            work.VALUES['base'] = 1
+
+
+    class Sub(Base):
+        pass
+
+
+    def pytest_generate_tests(metafunc):
+        work.VALUES['hook'] = 1
+    """,
+        "test_z.py",
+    )
+    repository.commit("old", same=1.0)
+    store(project)
+    ended = project.spawn(*CHANGED)
+    assert ended.returncode == 0, ended.stdout
+    assert len(project.report()["header"]["completeness"]["unchanged"]) == 2
+
+    _edit("test_z.py", value, "'set'")(project.path)
+    _edit("test_z.py", "= 1\n", "= 2\n")(project.path)
+    ended = project.spawn(*CHANGED)
+
+    assert ended.returncode == 1, ended.stdout
+    assert project.report()["header"]["completeness"]["unchanged"] == []
