@@ -181,6 +181,17 @@ def test_a_test_is_measured_that_uses_what_changed(
     assert ("every test was measured" in text) == (not left)
 
 
+def test_a_few_changed_files_are_named(stored: Repository) -> None:
+    """A file that no test used would not help."""
+    stored.project.write("X = 1", "conftest.py")
+    stored.project.write("Not read.", "notes.txt")
+
+    text = " ".join(unmeasured(stored.project)[1].split())
+
+    assert "or may use one: conftest.py" in text
+    assert "notes.txt" not in text
+
+
 def test_a_later_commit_counts_like_an_edit(stored: Repository) -> None:
     """The files are compared with the commit of the session, not with the newest one."""
     stored.project.write("1.01", "data.txt")
@@ -396,3 +407,33 @@ def test_a_function_that_an_import_calls_counts_from_the_first_test(
 
     assert ended.returncode == 1, ended.stdout
     assert project.report()["header"]["completeness"]["unchanged"] == []
+
+
+@pytest.mark.parametrize("ignored", ["", "*.db*\n"], ids=["untracked", "ignored"])
+def test_a_database_in_the_project_is_no_input(project: Project, ignored: str) -> None:
+    """Nor are the files that SQLite writes next to it, a copy, or another store."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    project.write(FILES["test_a.py"], "test_a.py")
+    project.write(f"__pycache__\n*.json\n.pytest_cache\n{ignored}", ".gitignore")
+    repository.commit("old", same=1.0)
+    json = "--gpuperf-json=run.json"
+    base = ("--gpuperf-changed", "--gpuperf-baseline=sqlite:///perf.db", json)
+    store(project, *base, "--gpuperf-update=all")
+    shutil.copy(project.path / "perf.db", project.path / "snapshot.db")
+    copied = ("--gpuperf-changed", "--gpuperf-baseline=sqlite:///snapshot.db", json)
+    server = "--gpuperf-baseline=postgresql://localhost:1/none"
+    away = ("--gpuperf-changed", server, json)
+    (project.path / "perf.db-journal").touch()
+
+    for options in (
+        (*base, "--gpuperf-baseline-fallback=sqlite:///snapshot.db"),
+        (*copied, "--gpuperf-baseline-fallback=sqlite:///perf.db"),
+        (*away, "--gpuperf-baseline-fallback=sqlite:///perf.db"),
+    ):
+        if options[1] == server:
+            (project.path / "snapshot.db").unlink()
+        ended = project.spawn(*options)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        unchanged = project.report()["header"]["completeness"]["unchanged"]
+        assert unchanged == ["test_a.py::test_a"], ended.stdout
