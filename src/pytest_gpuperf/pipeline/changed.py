@@ -41,6 +41,7 @@ from pytest_gpuperf.pipeline.proof import (
     UsedFiles,
     file_list,
     installs,
+    names_changed,
     same_tests,
     used_names,
 )
@@ -144,7 +145,7 @@ def _unchanged(
         opened = OpenedByTest.of_session(files, changes.root)
         modules = {key: key.partition("::")[0] for key in files.ended}
         used = used_files(opened, modules, site.config)
-        changes = _with_other_files(used, changes, files.digests)
+        changes = _with_other_files(used, changes, files)
         _move_bodies(repository, revision, used, changes)
         keys &= same_tests(used, changes)
         changed |= changes.differing & used_names(used) or changes.differing
@@ -296,14 +297,13 @@ def _digests(names: frozenset[str], root: str, session: Session) -> dict[str, st
     return digests
 
 
-def _with_other_files(
-    used: UsedFiles, changes: Changes, digests: Mapping[str, str]
-) -> Changes:
+def _with_other_files(used: UsedFiles, changes: Changes, files: FileList) -> Changes:
     """
-    Return changes with the used files that the commit does not have.
+    Return changes with the used files and the names that the commit does not have.
 
     A file is the same if its content has the stored digest.
     """
+    digests, names = files.digests, names_changed(used, changes, files.entries)
     others = used_names(used) - changes.before
     same = frozenset(
         name
@@ -312,7 +312,7 @@ def _with_other_files(
     )
     return replace(
         changes,
-        differing=(changes.differing | others) - same,
+        differing=((changes.differing | others) - same) | names,
         listed=changes.listed | others,
         before=changes.before | others,
     )

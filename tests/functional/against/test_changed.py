@@ -181,6 +181,58 @@ def test_a_test_is_measured_that_uses_what_changed(
     assert ("every test was measured" in text) == (not left)
 
 
+@pytest.mark.parametrize("edit", ["new", "gone", "new-in-ignored", "moved"])
+def test_a_name_that_git_ignores_counts_in_a_listed_folder(
+    project: Project, edit: str
+) -> None:
+    """No commit shows it, and the test opens the folder only."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    project.write(FILES["test_a.py"], "test_a.py")
+    folder = "out" if edit.endswith("ignored") else "gen"
+    project.write(
+        RECORDS.format(
+            name="b",
+            value=f"return float(len(list(pathlib.Path('{folder}').glob('*'))))",
+        ),
+        "test_b.py",
+    )
+    project.write(
+        "__pycache__\n*.json\n.gpuperf\n.pytest_cache\n*.bin\nout\n", ".gitignore"
+    )
+    for name in ("gen/a.txt", "gen/a.bin", "out/a"):
+        (project.path / name).parent.mkdir(exist_ok=True)
+        project.write("", name)
+    repository.commit("old", same=1.0)
+    store(project)
+    ended = project.spawn(*CHANGED)
+    assert ended.returncode == 0, ended.stdout
+    assert len(project.report()["header"]["completeness"]["unchanged"]) == 2
+
+    if edit in {"gone", "moved"}:
+        (project.path / "gen/a.bin").rename(project.path / f"{edit}.bin")
+    if edit == "moved":
+        (project.path / "moved.bin").rename(project.path / "gen/moved.bin")
+    if edit.startswith("new"):
+        (project.path / f"{folder}/b.bin").touch()
+    ended = project.spawn(*CHANGED)
+
+    assert (
+        "test_b.py::test_b"
+        not in (project.report()["header"]["completeness"]["unchanged"])
+    )
+    assert ended.returncode == int(edit.startswith("new")), ended.stdout
+
+
+def test_a_new_ignored_name_counts_for_no_test_that_looks_for_none(
+    stored: Repository,
+) -> None:
+    """Tools leave such files, and pytest itself lists the folders of tests."""
+    stored.project.write("", "tool.json")
+
+    assert unmeasured(stored.project)[0] == EVERY
+
+
 def test_a_few_changed_files_are_named(stored: Repository) -> None:
     """A file that no test used would not help."""
     stored.project.write("X = 1", "conftest.py")

@@ -326,7 +326,7 @@ def test_n(n):
 
 
 class Thing:
-    def work(self):
+    def go(self):
         return "N"
 
 
