@@ -88,11 +88,14 @@ __all__ = [
     "names_database",
     "open_database",
     "open_store",
+    "places_of",
     "storing_command",
 ]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
 _DATABASES = frozenset({"sqlite", "postgresql", "postgres"})
+# SQLite writes its files next to the database.
+_OF_SQLITE = ("", "-wal", "-shm", "-journal")
 _PROJECT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _KINDS = "name a directory, a .json file, sqlite:///FILE.db or postgresql://HOST/NAME"
 # The folder of the sessions that a run could not store in a database.
@@ -241,6 +244,28 @@ def names_database(place: str) -> bool:
     return scheme is not None and scheme["scheme"].lower() in _DATABASES
 
 
+def places_of(place: str, root: str | Path) -> tuple[str, ...]:
+    """
+    Return the paths of a store's files and folders, or () for a store on a server.
+
+    Args:
+        place: The name of a store.
+
+        root: The folder that a relative path is resolved against.
+
+    Raises:
+        ConfigError: The URL of the store names no file.
+    """
+    scheme = _SCHEME.match(place)
+    if scheme is None:
+        path = Path(root) / Path(place).expanduser()
+        return (str(path), str(_lock_of(path)), str(_aside_of(path)))
+    if scheme["scheme"].lower() != "sqlite":
+        return ()
+    path = _database_path(_url_and_project(place)[0], root)
+    return tuple(f"{path}{suffix}" for suffix in _OF_SQLITE)
+
+
 def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
     # Both take time to import, and most runs name files.
     from pytest_gpuperf.baseline.database import DatabaseStore
@@ -309,6 +334,14 @@ def _database_path(place: str, root: str | Path) -> Path:
             remedy="write sqlite:///perf.db, or sqlite:////srv/perf.db for a whole path",
         )
     return Path(root) / Path(name).expanduser()
+
+
+def _lock_of(single: Path) -> Path:
+    return single.with_name(f".{single.name}.lock")
+
+
+def _aside_of(single: Path) -> Path:
+    return single.with_suffix(f".{_ASIDE}.json")
 
 
 class _StoreReader:
@@ -800,13 +833,13 @@ class SingleFileStore(_FileStore):
 
     def _aside(self) -> SingleFileStore:
         """Return the store of dropped sessions, a file next to the store."""
-        path = self._path.with_suffix(f".{_ASIDE}.json")
+        path = _aside_of(self._path)
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Return the lock of the file. All links to a file share one lock."""
         target = Path(os.path.realpath(self._path))
-        lock = target.with_name(f".{target.name}.lock")
+        lock = _lock_of(target)
         return locked(lock, timeout_s=self._lock_timeout_s)
 
 

@@ -63,11 +63,16 @@ class OpenedFiles:
         descriptor: The descriptor of inotify.
 
         folders: The watched folders by watch number.
+
+        names: The names in each folder, as one text with a zero byte after each.
     """
 
-    def __init__(self, descriptor: int, folders: dict[int, str]) -> None:
+    def __init__(
+        self, descriptor: int, folders: dict[int, str], names: dict[str, str]
+    ) -> None:
         self._descriptor = descriptor
         self._folders = folders
+        self._names = names
         # Files that a watched process created before they were opened.
         self._made: set[str] = set()
         # Files that `take` has returned, never folders.
@@ -102,8 +107,10 @@ class OpenedFiles:
         if descriptor < 0:
             return None
         watched: dict[int, str] = {}
+        texts: dict[str, str] = {}
         mask = _OPEN | _MOVED_FROM | _MOVED_TO | _CREATE | _ONLY_FOLDERS
-        for folder, names, _ in os.walk(root):
+        for folder, names, files in os.walk(root):
+            texts[folder] = "\0".join((*names, *files))
             names[:] = [name for name in names if not without(f"{folder}/{name}")]
             watch = libc.inotify_add_watch(descriptor, os.fsencode(folder), mask)
             is_refused = watch < 0 and ctypes.get_errno() not in _GONE
@@ -112,7 +119,7 @@ class OpenedFiles:
                 return None
             if watch >= 0:
                 watched[watch] = folder
-        opened = cls(descriptor, watched)
+        opened = cls(descriptor, watched, texts)
         # The walk has opened each folder.
         while opened._read():
             pass
@@ -133,6 +140,10 @@ class OpenedFiles:
                     if not file.is_folder:
                         self._seen.add(file.path)
         return tuple(opened)
+
+    def names_in(self, folder: str) -> frozenset[str]:
+        """Return the names that a watched folder had when the watch began."""
+        return frozenset(filter(None, self._names.get(folder, "").split("\0")))
 
     def close(self) -> None:
         """Stop watching. `take` must not be called any more."""
@@ -265,6 +276,15 @@ class OpenedByTest:
         if self._files is not None:
             self._files.close()
             self._files = None
+
+    def names_in(self, folder: str) -> frozenset[str]:
+        """Return the names that an opened folder had when the watch began."""
+        return frozenset() if self._files is None else self._files.names_in(folder)
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """The opened folders, whose names may have been read."""
+        return frozenset({f.path for f in self.positions if f.is_folder} | self.listed)
 
     @property
     def is_known(self) -> bool:

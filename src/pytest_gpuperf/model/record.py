@@ -485,6 +485,9 @@ class FileList(Frozen, frozen=True, kw_only=True):
 
         digests: Digest of the content of each file that git does not have, by path. A file
             without a digest may have been another one when it was opened.
+
+        entries: The names in each opened folder when the session began, by path of the
+            folder. Folders with very many names are left out.
     """
 
     positions: Mapping[str, int]
@@ -492,6 +495,7 @@ class FileList(Frozen, frozen=True, kw_only=True):
     ended: Mapping[str, int]
     surroundings: str
     digests: Mapping[str, str] = {}
+    entries: Mapping[str, tuple[str, ...]] = {}
 
 
 def module_of(test_id: str) -> str:

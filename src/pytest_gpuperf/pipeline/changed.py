@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Restart
+from pytest_gpuperf.baseline.store import UNSENT, places_of
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.collect.opened_files import (
     OpenedByTest,
@@ -40,6 +41,7 @@ from pytest_gpuperf.pipeline.proof import (
     UsedFiles,
     file_list,
     installs,
+    names_changed,
     same_tests,
     used_names,
 )
@@ -129,7 +131,7 @@ def _unchanged(
         where = f"the session of {short(commit)} was measured {what}"
         return Unchanged(why_none=f"{where}; {_STORE_FIRST}")
     keys = frozenset(files.ended)
-    revisions = [commit]
+    revisions, changed = [commit], set[str]()
     repository = Repository.at(site.config.root, site.runner, revision=commit)
     if site.config.against is not None:
         revisions.append(repository.commit_of(site.config.against))
@@ -143,21 +145,25 @@ def _unchanged(
         opened = OpenedByTest.of_session(files, changes.root)
         modules = {key: key.partition("::")[0] for key in files.ended}
         used = used_files(opened, modules, site.config)
-        changes = _with_other_files(used, changes, files.digests)
+        changes = _with_other_files(used, changes, files)
         _move_bodies(repository, revision, used, changes)
         keys &= same_tests(used, changes)
+        changed |= changes.differing & used_names(used) or changes.differing
     measured = memory.measured_in(stored.session.id, parameters, slugs)
     same = frozenset(
         key
         for key, digest in parameters.items()
         if key in keys and key in measured and (measured[key] or "") == digest
     )
-    if not same:
-        why = (
-            f"each test uses a file that changed since {short(commit)}, or may use one"
-        )
-        return Unchanged(why_none=why)
-    return Unchanged(keys=same, commit=commit)
+    why_none = "" if same else _why_none(keys, sorted(changed), short(commit))
+    return Unchanged(keys=same, commit="" if why_none else commit, why_none=why_none)
+
+
+def _why_none(keys: frozenset[str], changed: list[str], commit: str) -> str:
+    if keys:
+        return f"each test has other parameters than in the session of {commit}"
+    used = f"each test uses a file that changed since {commit}, or may use one"
+    return f"{used}: {some_of(changed)}" if changed else used
 
 
 def store_files(suite: Suite, changes: Mapping[str, list[StoreChange]]) -> str:
@@ -255,8 +261,10 @@ def _record(session: Session, files: FileList) -> StoredRecord:
 
 
 def _outputs(config: Config) -> tuple[str, ...]:
-    paths = (config.baseline, f"{config.root}/.gpuperf", *config.reports.values())
-    return tuple(os.path.realpath(p) for p in paths if p is not None and "://" not in p)
+    stores = (config.baseline, config.baseline_fallback, ".gpuperf", UNSENT)
+    paths = [p for s in stores if s is not None for p in places_of(s, config.root)]
+    paths += config.reports.values()
+    return tuple(map(os.path.realpath, paths))
 
 
 def _changes(repository: Repository, commit: str, config: Config) -> Changes:
@@ -289,14 +297,13 @@ def _digests(names: frozenset[str], root: str, session: Session) -> dict[str, st
     return digests
 
 
-def _with_other_files(
-    used: UsedFiles, changes: Changes, digests: Mapping[str, str]
-) -> Changes:
+def _with_other_files(used: UsedFiles, changes: Changes, files: FileList) -> Changes:
     """
-    Return changes with the used files that the commit does not have.
+    Return changes with the used files and the names that the commit does not have.
 
     A file is the same if its content has the stored digest.
     """
+    digests, names = files.digests, names_changed(used, changes, files.entries)
     others = used_names(used) - changes.before
     same = frozenset(
         name
@@ -305,7 +312,7 @@ def _with_other_files(
     )
     return replace(
         changes,
-        differing=(changes.differing | others) - same,
+        differing=((changes.differing | others) - same) | names,
         listed=changes.listed | others,
         before=changes.before | others,
     )

@@ -73,6 +73,8 @@ _BUILT = (
 _INSTALLATION = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _PROSE = (".md", ".rst", ".adoc")
 _BYTE_CODE = "__pycache__"
+# 1 MB of text in a store. A folder with more names is a set of data.
+_MOST_NAMES = 20_000
 # Folders of git and pytest, which are no input of a test.
 _NO_INPUTS = frozenset({".git", ".pytest_cache"})
 # Folders with metadata of installed packages.
@@ -523,7 +525,57 @@ def file_list(
         ended=ended,
         surroundings=surroundings,
         digests=digests,
+        entries=_entries(used),
     )
+
+
+def _entries(used: UsedFiles) -> dict[str, tuple[str, ...]]:
+    """Return the names that the opened folders had before the run, by folder."""
+    entries = {}
+    for folder in used.opened.folders:
+        path, names = _relative(used, folder), used.opened.names_in(folder)
+        if path is not None and len(names) <= _MOST_NAMES:
+            entries[f"{path}/"] = tuple(sorted(names))
+    return entries
+
+
+def names_changed(
+    used: UsedFiles, changes: Changes, entries: Mapping[str, tuple[str, ...]]
+) -> frozenset[str]:
+    """
+    Return what has come to or gone from the folders that a stored session opened.
+
+    Args:
+        used: The files used by the session.
+
+        changes: The changes since the commit.
+
+        entries: As in a FileList.
+
+    Returns:
+        Relative paths. That of a folder as a whole ends with a slash: its names are not
+        stored, or the commit has none of its files.
+    """
+    changed: set[str] = set()
+    before = {
+        p.as_posix() for path in changes.before for p in PurePosixPath(path).parents
+    }
+    for folder in used.opened.folders:
+        path = _relative(used, folder)
+        if path is None:
+            continue
+        if (stored := entries.get(f"{path}/")) is None:
+            changed.add(f"{path}/")
+            continue
+        names: set[str] = set()
+        with contextlib.suppress(FileNotFoundError):
+            names.update(os.listdir(folder))  # noqa: PTH208 - only names are needed
+        places = (f"{folder}/{name}" for name in names.symmetric_difference(stored))
+        found = {inner for place in places if (inner := _relative(used, place))}
+        changed |= found
+        if found and path not in before:
+            changed.add(f"{path}/")
+    return frozenset(changed)
 
 
 def used_names(used: UsedFiles) -> frozenset[str]:

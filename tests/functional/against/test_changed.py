@@ -182,6 +182,69 @@ def test_a_test_is_measured_that_uses_what_changed(
     assert ("every test was measured" in text) == (not left)
 
 
+@pytest.mark.parametrize("edit", ["new", "gone", "new-in-ignored", "moved"])
+def test_a_name_that_git_ignores_counts_in_a_listed_folder(
+    project: Project, edit: str
+) -> None:
+    """No commit shows it, and the test opens the folder only."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    project.write(FILES["test_a.py"], "test_a.py")
+    folder = "out" if edit.endswith("ignored") else "gen"
+    project.write(
+        RECORDS.format(
+            name="b",
+            value=f"return float(len(list(pathlib.Path('{folder}').glob('*'))))",
+        ),
+        "test_b.py",
+    )
+    project.write(
+        "__pycache__\n*.json\n.gpuperf\n.pytest_cache\n*.bin\nout\n", ".gitignore"
+    )
+    for name in ("gen/a.txt", "gen/a.bin", "out/a"):
+        (project.path / name).parent.mkdir(exist_ok=True)
+        project.write("", name)
+    repository.commit("old", same=1.0)
+    store(project)
+    ended = project.spawn(*CHANGED)
+    assert ended.returncode == 0, ended.stdout
+    assert len(project.report()["header"]["completeness"]["unchanged"]) == 2
+
+    if edit in {"gone", "moved"}:
+        (project.path / "gen/a.bin").rename(project.path / f"{edit}.bin")
+    if edit == "moved":
+        (project.path / "moved.bin").rename(project.path / "gen/moved.bin")
+    if edit.startswith("new"):
+        (project.path / f"{folder}/b.bin").touch()
+    ended = project.spawn(*CHANGED)
+
+    assert (
+        "test_b.py::test_b"
+        not in (project.report()["header"]["completeness"]["unchanged"])
+    )
+    assert ended.returncode == int(edit.startswith("new")), ended.stdout
+
+
+def test_a_new_ignored_name_counts_for_no_test_that_looks_for_none(
+    stored: Repository,
+) -> None:
+    """Tools leave such files, and pytest itself lists the folders of tests."""
+    stored.project.write("", "tool.json")
+
+    assert unmeasured(stored.project)[0] == EVERY
+
+
+def test_a_few_changed_files_are_named(stored: Repository) -> None:
+    """A file that no test used would not help."""
+    stored.project.write("X = 1", "conftest.py")
+    stored.project.write("Not read.", "notes.txt")
+
+    text = " ".join(unmeasured(stored.project)[1].split())
+
+    assert "or may use one: conftest.py" in text
+    assert "notes.txt" not in text
+
+
 def test_a_later_commit_counts_like_an_edit(stored: Repository) -> None:
     """The files are compared with the commit of the session, not with the newest one."""
     stored.project.write("1.01", "data.txt")
@@ -377,3 +440,75 @@ def test_commands_know_the_tests_that_were_left_unmeasured(
     for name in ("r.md", "r.html"):
         cli.main(["report", "run.json", "-o", name])
         assert named in (project.path / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("value", ["'base'", "'hook'"])
+def test_a_function_that_an_import_calls_counts_from_the_first_test(
+    project: Project, value: str
+) -> None:
+    """Without its name: Python calls one for a subclass, and pytest one to collect."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    project.write(
+        RECORDS.format(name="a", value="return float(work.VALUES.get('set', 1))"),
+        "test_a.py",
+    )
+    project.write(
+        RECORDS.format(name="z", value="return 1.0")
+        + """
+    class Base:
+        def __init_subclass__(cls):
+            work.VALUES['base'] = 1
+
+
+    class Sub(Base):
+        pass
+
+
+    def pytest_generate_tests(metafunc):
+        work.VALUES['hook'] = 1
+    """,
+        "test_z.py",
+    )
+    repository.commit("old", same=1.0)
+    store(project)
+    ended = project.spawn(*CHANGED)
+    assert ended.returncode == 0, ended.stdout
+    assert len(project.report()["header"]["completeness"]["unchanged"]) == 2
+
+    _edit("test_z.py", value, "'set'")(project.path)
+    _edit("test_z.py", "= 1\n", "= 2\n")(project.path)
+    ended = project.spawn(*CHANGED)
+
+    assert ended.returncode == 1, ended.stdout
+    assert project.report()["header"]["completeness"]["unchanged"] == []
+
+
+@pytest.mark.parametrize("ignored", ["", "*.db*\n"], ids=["untracked", "ignored"])
+def test_a_database_in_the_project_is_no_input(project: Project, ignored: str) -> None:
+    """Nor are the files that SQLite writes next to it, a copy, or another store."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    project.write(FILES["test_a.py"], "test_a.py")
+    project.write(f"__pycache__\n*.json\n.pytest_cache\n{ignored}", ".gitignore")
+    repository.commit("old", same=1.0)
+    json = "--gpuperf-json=run.json"
+    base = ("--gpuperf-changed", "--gpuperf-baseline=sqlite:///perf.db", json)
+    store(project, *base, "--gpuperf-update=all")
+    shutil.copy(project.path / "perf.db", project.path / "snapshot.db")
+    copied = ("--gpuperf-changed", "--gpuperf-baseline=sqlite:///snapshot.db", json)
+    server = "--gpuperf-baseline=postgresql://localhost:1/none"
+    away = ("--gpuperf-changed", server, json)
+    (project.path / "perf.db-journal").touch()
+
+    for options in (
+        (*base, "--gpuperf-baseline-fallback=sqlite:///snapshot.db"),
+        (*copied, "--gpuperf-baseline-fallback=sqlite:///perf.db"),
+        (*away, "--gpuperf-baseline-fallback=sqlite:///perf.db"),
+    ):
+        if options[1] == server:
+            (project.path / "snapshot.db").unlink()
+        ended = project.spawn(*options)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        unchanged = project.report()["header"]["completeness"]["unchanged"]
+        assert unchanged == ["test_a.py::test_a"], ended.stdout

@@ -27,6 +27,7 @@ from pytest_gpuperf.baseline.store import (
     file_name,
     folder_name,
     open_store,
+    places_of,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
@@ -726,3 +727,29 @@ def test_a_merge_that_brings_back_the_id_doubles_nothing(tmp_path: Path) -> None
 
     assert [*merged.load("h100")] == [new]
     assert [r.session.id for r in merged.load("h100")[new]] == ["s0001"]
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [
+        ("postgresql://localhost/perf", set()),
+        (
+            "sqlite:///perf.db#mine",
+            {"perf.db", "perf.db-wal", "perf.db-shm", "perf.db-journal"},
+        ),
+    ],
+)
+def test_the_files_of_a_database_are_known(
+    tmp_path: Path, place: str, names: set[str]
+) -> None:
+    """With the files that SQLite writes; a server has none here."""
+    assert set(places_of(place, tmp_path)) == {str(tmp_path / name) for name in names}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_store_writes_only_at_its_places(tmp_path: Path, place: str) -> None:
+    """The lock is one of them."""
+    kept = open_store(place, tmp_path, create=True)
+    kept.write("s", [Append(record=stored(1))])
+
+    assert {str(path) for path in tmp_path.iterdir()} <= set(places_of(place, tmp_path))

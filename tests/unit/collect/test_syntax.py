@@ -239,3 +239,150 @@ def test_an_import_runs_what_is_outside_of_functions(
 ) -> None:
     """And the functions that this code names: only other bodies may differ."""
     assert runs_alike(MODULE, MODULE.replace(old, new, 1)) is alike
+
+
+UNNAMED = b"""
+import pytest
+import unittest
+import work
+
+SEEN = []
+auto = pytest.fixture(autouse=True)
+
+
+class Base:
+    def __init_subclass__(cls):
+        cls.follow("A")
+
+    def follow(name):
+        SEEN.append("B")
+
+
+class Sub(Base):
+    pass
+
+
+class Item:
+    def __set_name__(self, owner, name):
+        SEEN.append("C")
+
+
+class Meta(type):
+    def __new__(cls, *args):
+        SEEN.append("D")
+        return super().__new__(cls, *args)
+
+    def mro(cls):
+        SEEN.append("E")
+        return super().mro()
+
+
+class Started(work.Base):
+    def setup(self):
+        SEEN.append("F")
+
+
+class Made(metaclass=work.Meta):
+    def setup(self):
+        SEEN.append("G")
+
+
+def __getattr__(name):
+    SEEN.append("H")
+
+
+def pytest_generate_tests(metafunc):
+    SEEN.append("I")
+
+
+@pytest.fixture(autouse=True)
+def first():
+    SEEN.append("J")
+
+
+@auto
+def second():
+    SEEN.append("K")
+
+
+def made():
+    return inner()
+
+
+def inner():
+    return "L"
+
+
+VALUE = made()
+
+
+def name_of(value):
+    return "M"
+
+
+@pytest.mark.parametrize("n", [1, 2], ids=name_of)
+def test_n(n):
+    assert n != "1"
+
+
+class Thing:
+    def go(self):
+        return "N"
+
+
+VALUES = work.run(Thing)
+
+
+def by_text():
+    return "O"
+
+
+OTHER = work.call("by_text")
+
+
+class TestOld(unittest.TestCase):
+    def test_it(self):
+        assert "2"
+
+
+def free():
+    return "3"
+
+
+@pytest.mark.parametrize("made", [free])
+def test_free(made):
+    assert made() != "4"
+
+
+class TestNew:
+    def test_it(self):
+        assert "5"
+
+
+@pytest.fixture
+def third():
+    return "6"
+"""
+
+
+@pytest.mark.parametrize("letter", "ABCDEFGHIJKLMNO")
+def test_a_function_that_an_import_or_collection_may_call_counts(letter: str) -> None:
+    """By Python, pytest, a base class, a called function or a text, without its name."""
+    old = b'"%s"' % letter.encode()
+    assert UNNAMED.count(old) == 1
+    assert not runs_alike(UNNAMED, UNNAMED.replace(old, b'"other"'))
+
+
+@pytest.mark.parametrize("digit", "123456")
+def test_a_function_that_only_tests_call_does_not_count(digit: str) -> None:
+    """Its body has no effect before the first test of its module."""
+    old = b'"%s"' % digit.encode()
+    assert UNNAMED.count(old) == 1
+    assert runs_alike(UNNAMED, UNNAMED.replace(old, b'"other"'))
+
+
+@pytest.mark.parametrize("reach", ["globals()", "eval('f' + 'ree()')", "vars()"])
+def test_every_function_counts_where_an_import_may_compose_names(reach: str) -> None:
+    """The names are not in the source."""
+    old = f"VALUES = {reach}\n\n\ndef free():\n    return 3\n".encode()
+    assert not runs_alike(old, old.replace(b"3", b"4"))
