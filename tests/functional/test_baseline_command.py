@@ -502,3 +502,22 @@ def test_a_run_below_its_repository_is_compared_with_its_store(
         f"{test}[b]": (1.0, 1.5),
         f"{test}[c]": (1.0, None),
     }
+
+
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        ("sqlite:perf.db", "write sqlite:///perf.db"),
+        (f"{STORE}#x", f"write {STORE}"),
+        ("perf.json#x", "write perf.json"),
+    ],
+)
+def test_a_mistaken_store_is_written_right_by_its_remedy(
+    project: Project, command: Command, place: str, remedy: str
+) -> None:
+    """A database has slashes, and a folder or a file has no project."""
+    project.store(sessions=1)
+    command("baseline", "list", place)
+
+    assert command.code == 2
+    assert f"remedy: {remedy}\n" in command.errors
