@@ -1263,6 +1263,23 @@ HONEST: dict[str, str] = {
         @honest
         def test_it(gpuperf): gpuperf.measure(f)
         """,
+    "ends_with_an_optional_hook": """
+        def f(x, hook):
+            for _ in range(3): x.append(sum(x))
+            del x[-3:]
+            try: hook.done()
+            except AttributeError: pass
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, list(X), None)
+        """,
+    "an_optional_hook_without_a_loop": """
+        def f(x, hook):
+            sorted(x)
+            try: hook.done()
+            except AttributeError: pass
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X, None)
+        """,
     "asks_the_time_in_a_thread": """
         def f(event): event.set(); return event.wait(1)
         @honest

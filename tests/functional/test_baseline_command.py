@@ -480,8 +480,9 @@ def test_a_number_of_a_test_is_shown_beside_the_stored_ones(
     assert command.code == 0
 
 
+@pytest.mark.parametrize("store", [STORE, "sqlite:///perf.db"])
 def test_a_run_below_its_repository_is_compared_with_its_store(
-    project: Project, command: Command, monkeypatch: pytest.MonkeyPatch
+    project: Project, command: Command, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     """The store has keys from the repository's folder, and the run ids from its own."""
     (project.path / ".git").mkdir()
@@ -493,7 +494,9 @@ def test_a_run_below_its_repository_is_compared_with_its_store(
         project.run("--gpuperf-update=all")
     project.set_values(b=1.5)
     project.run("--gpuperf-json=run.json", f"{test}[a]", f"{test}[b]")
-    found = command.json("compare", STORE, "run.json")
+    if store != STORE:
+        command("baseline", "copy", STORE, store)
+    found = command.json("compare", store, "run.json")
     pairs = {pair["test"]: (pair["was"], pair["now"]) for pair in found["comparisons"]}
 
     assert command.code == 1
@@ -502,3 +505,22 @@ def test_a_run_below_its_repository_is_compared_with_its_store(
         f"{test}[b]": (1.0, 1.5),
         f"{test}[c]": (1.0, None),
     }
+
+
+@pytest.mark.parametrize(
+    ("place", "remedy"),
+    [
+        ("sqlite:perf.db", "write sqlite:///perf.db"),
+        (f"{STORE}#x", f"write {STORE}"),
+        ("perf.json#x", "write perf.json"),
+    ],
+)
+def test_a_mistaken_store_is_written_right_by_its_remedy(
+    project: Project, command: Command, place: str, remedy: str
+) -> None:
+    """A database has slashes, and a folder or a file has no project."""
+    project.store(sessions=1)
+    command("baseline", "list", place)
+
+    assert command.code == 2
+    assert f"remedy: {remedy}\n" in command.errors

@@ -116,6 +116,8 @@ def test_a_snapshot_judges_as_its_source(
 
     assert [each.returncode for each in copied] == [0, 0]
     assert "copied 3 sessions" in copied[0].stdout
+    assert "copied 0 sessions" in copied[1].stdout
+    assert "3 sessions added nothing" in copied[1].stdout
     assert PASSWORD not in copied[0].stdout
     of_source, of_copy = (
         loaded(open_store(name, project.path)) for name in (place, target)

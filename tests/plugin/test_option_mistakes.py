@@ -160,6 +160,9 @@ def test_a_path_where_nobody_may_look_is_told_of_its_option(
         ("test_it.py", "a test file; the option takes a value: a folder or a .json"),
         ("test_it.py::test_it", "a test file; the option takes a value"),
         ("perf.db", "the file of a database; write sqlite:///perf.db"),
+        ("sqlite:perf.db", "the file of a database; write sqlite:///perf.db"),
+        ("sqlite:/srv/a.db", "the file of a database; write sqlite:////srv/a.db"),
+        (".gpuperf#x", "only databases have projects; write .gpuperf"),
         ("notes.txt", "a file without the .json suffix; name a folder or a .json"),
     ],
 )

@@ -338,4 +338,6 @@ def test_shards_that_name_no_run_are_merged_only_when_asked(project: Project) ->
 
     assert shown[0] == 2
     assert "2 runs were named, and one is taken" in shown[1]
+    assert "name it with --gpuperf-run-id" in shown[1]
+    assert "gpuperf merge shard-1.json shard-2.json -o merged.json" in shown[1]
     assert merged == (0, "run.json\n  merged 2 of 2 shards: 6 tests\n")

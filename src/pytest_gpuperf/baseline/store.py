@@ -65,7 +65,12 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
     module_of,
 )
-from pytest_gpuperf.model.url import masked, sqlite_file, sqlite_url
+from pytest_gpuperf.model.url import (
+    before_project,
+    masked,
+    sqlite_file,
+    sqlite_url,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.database import DatabaseStore
@@ -200,6 +205,12 @@ def open_store(
     if url is not None and kind != "folder":
         message = f"{place} is not the URL of a database"
         raise ConfigError(message, remedy=f"write {url}")
+    before = "" if kind else before_project(place)
+    if before:
+        message = (
+            f"{place} is not the URL of a database, and only databases have projects"
+        )
+        raise ConfigError(message, remedy=f"write {before}")
     if kind == "file" and not single:
         raise BaselineError(f"{path} is a file without the .json suffix", remedy=_KINDS)
     if kind is None and not create:

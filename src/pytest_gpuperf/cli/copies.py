@@ -68,14 +68,19 @@ def copy(arguments: argparse.Namespace) -> int:
             else "store a session first",
         )
     target = open_store(arguments.target, ".", create=True)
-    copied = _copied(store, [s for s in slugs if s in (wanted or slugs)], target)
+    before = _held(target)
+    found = _copied(store, [s for s in slugs if s in (wanted or slugs)], target)
+    copied = len({session_id for *_, session_id in _held(target) - before})
     shown = masked(arguments.target)
     count = display.plural(copied, "session")
+    remarks = [f"copied {count} from {arguments.store} to {shown}"]
+    if copied < found:
+        remarks.append(f"{display.plural(found - copied, 'session')} added nothing")
     return print_table(
         arguments.format,
         title=shown,
         table=(),
-        remarks=[f"copied {count} from {arguments.store} to {shown}"],
+        remarks=remarks,
         content=document(
             "baseline copy",
             {"store": arguments.store, "target": shown, "sessions": copied},
@@ -178,6 +183,16 @@ def migrate(arguments: argparse.Namespace) -> int:
             {"store": shown, "created": created, "version": SCHEMA},
         ),
     )
+
+
+def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
+    """Return the machine, the measurement and the session of each record of a store."""
+    return {
+        (slug, key, record.session.id)
+        for slug in store.slugs()
+        for key, records in store.load(slug).items()
+        for record in records
+    }
 
 
 def _copied(store: Store, slugs: Sequence[str], target: Store) -> int:

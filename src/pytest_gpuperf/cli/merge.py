@@ -21,6 +21,7 @@ from pytest_gpuperf.model.codec import encode_run
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.pipeline import merging
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.explanation import typed_command
 from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.runs import write_output
 
@@ -89,6 +90,14 @@ def one_run(paths: Sequence[str]) -> Run:
         remedy = (
             "name one, or the shards of one run; gpuperf compare takes several runs"
         )
+        if all(merging.shard_of(run) and not run.header.session.run for run in runs):
+            merging_them = typed_command(
+                "gpuperf", "merge", *paths, "-o", "merged.json"
+            )
+            remedy = (
+                "these shards do not name their run: name it with --gpuperf-run-id, or"
+                f" merge them first: {merging_them}"
+            )
         raise ConfigError(message, remedy=remedy)
     return runs[0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.protocol import Store
-from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.baseline.store import names_database, open_store
 from pytest_gpuperf.cli.output import refuse_foreign
 from pytest_gpuperf.collect.checkout import checkout_of
 from pytest_gpuperf.errors import ConfigError
@@ -62,9 +62,11 @@ class StoredTests:
     def __init__(self, keys: Collection[str], place: str) -> None:
         self._keys = keys
         here = Path.cwd()
-        self._checkout = checkout_of((here / place).parent, here)
+        # The URL of a database names no folder.
+        path = here / ("database" if names_database(place) else place)
+        self._checkout = checkout_of(path.parent, here)
         root = Path(self._checkout.root)
-        folders = [here, *here.parents, *(here / place).resolve().parents]
+        folders = [here, *here.parents, *path.resolve().parents]
         self._folders = dict.fromkeys(
             folder.relative_to(root).as_posix()
             for folder in folders

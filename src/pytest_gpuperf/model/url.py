@@ -6,6 +6,8 @@ import re
 
 # The usual suffixes of a file of SQLite.
 _OF_SQLITE = (".db", ".sqlite", ".sqlite3")
+# The beginning of a URL without its slashes.
+_SQLITE = re.compile(r"^sqlite3?:", re.IGNORECASE)
 # A password may hold any character: it ends at the last "@" of the word, and in the URL of
 # a store at the last one of the text. A URL taken for a path has lost a slash.
 _OF_STORE = re.compile(r"^(postgres(?:ql)?:/{1,2}[^/@\s:]*:).*@")
@@ -22,8 +24,24 @@ def sqlite_url(path: str) -> str | None:
     Example:
         >>> sqlite_url("perf.db")
         'sqlite:///perf.db'
+        >>> sqlite_url("sqlite:/perf.db")
+        'sqlite:////perf.db'
     """
-    return f"sqlite:///{path}" if path.lower().endswith(_OF_SQLITE) else None
+    if not path.lower().endswith(_OF_SQLITE):
+        return None
+    return f"sqlite:///{_SQLITE.sub('', path)}"
+
+
+def before_project(path: str) -> str:
+    """
+    Return the part of a path in front of the name of a project, or "" without such a name.
+
+    Example:
+        >>> before_project(".gpuperf#model")
+        '.gpuperf'
+    """
+    before, _, project = path.rpartition("#")
+    return before if project and "/" not in project else ""
 
 
 def sqlite_file(url: str) -> str | None:

@@ -395,9 +395,11 @@ def fail(kind: type[Exception]) -> None:
     raise kind
 
 
-def swallowing(kind: type[Exception], result: object = None) -> Callable[[], object]:
+def swallowing(
+    kind: type[Exception], result: object = None, *, before: int = 50
+) -> Callable[[], object]:
     def call() -> object:
-        work(500)
+        work(before)
         try:
             fail(kind)
         except Exception:  # noqa: BLE001 - the mistake
@@ -687,6 +689,23 @@ def test_a_swallowed_mistake_is_doubted(
 
     assert note.code == "swallowed-error"
     assert name in note.text
+
+
+def test_a_mistake_after_the_work_is_not_doubted(host: HostCollector) -> None:
+    """As that of a hook that is optional, at the end of a loop or of a long call."""
+
+    def call() -> None:
+        for _ in range(2):
+            work(20)
+        try:
+            fail(AttributeError)
+        except AttributeError:
+            return
+
+    long = swallowing(AttributeError, before=500)
+
+    assert doubts(host.measure(TimedCall(fn=call), stop=Enough())) == []
+    assert doubts(host.measure(TimedCall(fn=long), stop=Enough())) == []
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -167,7 +167,7 @@ class Doubts:
             probe = probe_of(request)
             yield from self._elsewhere.in_children(probe.call, usual_s)
         if is_nothing(output):
-            yield from _swallowed(probe_of(request), request.fn)
+            yield from self._swallowed(probe_of(request))
         if request.reference is not None:
             yield from self._of_reference(request.reference, output)
         if request.make is not None:
@@ -211,6 +211,19 @@ class Doubts:
                 )
                 notes.append(Note(code="less-work", text=text, doubt=True))
         return notes
+
+    def _swallowed(self, probe: Probe) -> Iterator[Note]:
+        """Yield a doubt if a function that returns nothing has caught a mistake of its own."""
+        name = ""
+        try:
+            name = swallowed(probe.call, self._request.fn, self._clock.thread_cpu_ns)
+        except (GpuPerfError, KeyboardInterrupt):
+            raise
+        except BaseException:  # noqa: BLE001 - the function's, which has been measured
+            return
+        if name:
+            text = f"the call catches its own {name} and returns nothing: it may do no work"
+            yield Note(code="swallowed-error", text=text, doubt=True)
 
     @calls_the_test
     def _of_reference(
@@ -312,20 +325,6 @@ def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
     )
     full_s = usual_s + dropped_s
     return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
-
-
-def _swallowed(probe: Probe, fn: object) -> Iterator[Note]:
-    """Yield a doubt if a function that returns nothing has caught a mistake of its own."""
-    name = ""
-    try:
-        name = swallowed(probe.call, fn)
-    except (GpuPerfError, KeyboardInterrupt):
-        raise
-    except BaseException:  # noqa: BLE001 - the function's, which has been measured
-        return
-    if name:
-        text = f"the call catches its own {name} and returns nothing: it may do no work"
-        yield Note(code="swallowed-error", text=text, doubt=True)
 
 
 def _new(request: TimedCall) -> TimedCall:

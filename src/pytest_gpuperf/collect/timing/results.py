@@ -44,6 +44,7 @@ _ROUNDING = {2: 2e-2, 4: 1e-3, 8: 1e-6}
 _ZERO = 1e-6  # A difference from zero has no relative size.
 _NUMBERS = (bool, int, float, complex)
 _LINES = 3  # of a handler that ends the function
+_WORK_NS = 100_000  # A call that got so far has done work.
 # Mistakes of the code, which a function does not raise on purpose.
 _MISTAKES = (AttributeError, NameError, TypeError)
 
@@ -147,16 +148,21 @@ def is_nothing(output: object) -> bool:
     return output is None or (type(output) in _CONTAINERS and not output)
 
 
-def swallowed(call: Callable[[], object], fn: object) -> str:
+def swallowed(
+    call: Callable[[], object], fn: object, thread_cpu_ns: Callable[[], int]
+) -> str:
     """
     Return the name of a mistake that a function of the project swallows, or "".
 
     The function is called once more, unless it cannot catch anything or is traced already.
+    A mistake after a loop, or after 0.1 ms, does not count: the work was done before it.
 
     Args:
         call: Calls the function.
 
         fn: The function, which has returned nothing.
+
+        thread_cpu_ns: Returns the processor time of this thread [ns].
     """
     code = getattr(fn, "__code__", None)
     # Python 3.10 has no table of the exceptions that are caught, and each function that
@@ -169,14 +175,20 @@ def swallowed(call: Callable[[], object], fn: object) -> str:
     ):
         return ""
     raised: list[type[BaseException]] = []
-    lines_count = 0
+    lines: list[int] = []
+    did_work = False
+    started_ns = thread_cpu_ns()
 
-    def inside(_frame: Any, event: str, argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
-        nonlocal lines_count
-        lines_count += event == "line"
-        if event == "exception":
+    def inside(frame: Any, event: str, argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
+        nonlocal did_work
+        if event == "line":
+            lines.append(frame.f_lineno)
+        elif event == "exception":
             raised.append(argument[0])
-            lines_count = 0
+            took_ns = thread_cpu_ns() - started_ns
+            # A line that ran twice is that of a loop.
+            did_work = took_ns > _WORK_NS or len({*lines}) < len(lines)
+            lines.clear()
         return inside
 
     def outside(frame: Any, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
@@ -184,9 +196,8 @@ def swallowed(call: Callable[[], object], fn: object) -> str:
 
     _traced(call, outside)
     # More lines, or more errors, are work that goes on without what was missing.
-    if len(raised) == 1 and lines_count <= _LINES and issubclass(raised[0], _MISTAKES):
-        return raised[0].__name__
-    return ""
+    is_end = len(raised) == 1 and len(lines) <= _LINES and not did_work
+    return raised[0].__name__ if is_end and issubclass(raised[0], _MISTAKES) else ""
 
 
 @calls_the_test
