@@ -483,8 +483,12 @@ class FileList(Frozen, frozen=True, kw_only=True):
 
         surroundings: Digest of the interpreter, the installed packages and the GPU.
 
-        digests: Digest of the content of each file that git does not have, by path. A file
-            without a digest may have been another one when it was opened.
+        digests: Digest of the content of each file that git does not have, by path, and of
+            code outside of the repository, by absolute path. A file without a digest, or
+            with "", may have been another one when it was opened.
+
+        measured: Digest of the parameters of each test with a good value in the session, or
+            "" without a digest, by key.
     """
 
     positions: Mapping[str, int]
@@ -492,6 +496,7 @@ class FileList(Frozen, frozen=True, kw_only=True):
     ended: Mapping[str, int]
     surroundings: str
     digests: Mapping[str, str] = {}
+    measured: Mapping[str, str] = {}
 
 
 def module_of(test_id: str) -> str:

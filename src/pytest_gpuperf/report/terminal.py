@@ -310,7 +310,10 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         count = display.plural(len(completeness.unchanged), "test")
         tests = listed(map(short_id, completeness.unchanged))
         since = display.commit(completeness.unchanged_since)
-        text = f"{count} not measured, using no file changed since {since}: {tests}"
+        text = (
+            f"{count} not measured, using no file of the repository changed since "
+            f"{since} (data elsewhere are not seen): {tests}"
+        )
         yield from wrapped(text, width=width, style=Style.FAINT)
     for test_ids, what in (
         (completeness.skipped, "skipped, and measured in the baseline"),
