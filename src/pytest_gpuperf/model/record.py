@@ -483,11 +483,15 @@ class FileList(Frozen, frozen=True, kw_only=True):
 
         surroundings: Digest of the interpreter, the installed packages and the GPU.
 
-        digests: Digest of the content of each file that git does not have, by path. A file
-            without a digest may have been another one when it was opened.
+        digests: Digest of the content of each file that git does not have, by path, and of
+            code outside of the repository, by absolute path. A file without a digest, or
+            with "", may have been another one when it was opened.
 
         entries: The names in each opened folder when the session began, by path of the
             folder. Folders with very many names are left out.
+
+        measured: Digest of the parameters of each test with a good value in the session, or
+            "" without a digest, by key.
     """
 
     positions: Mapping[str, int]
@@ -496,6 +500,7 @@ class FileList(Frozen, frozen=True, kw_only=True):
     surroundings: str
     digests: Mapping[str, str] = {}
     entries: Mapping[str, tuple[str, ...]] = {}
+    measured: Mapping[str, str] = {}
 
 
 def module_of(test_id: str) -> str:

@@ -10,11 +10,11 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import Restart
+from pytest_gpuperf.baseline.history import Append, Drop
 from pytest_gpuperf.baseline.store import UNSENT, places_of
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.collect.opened_files import (
@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.opened_files import (
     OpenedFile,
     environments_in,
 )
+from pytest_gpuperf.collect.outside import code_digest, import_places, outside_code
 from pytest_gpuperf.collect.redirection import editable_folders, inside
 from pytest_gpuperf.collect.syntax import runs_alike
 from pytest_gpuperf.collect.worktree import Changes, Repository
@@ -31,12 +32,13 @@ from pytest_gpuperf.model.record import (
     FILES,
     REFERENCES,
     FileList,
+    Record,
     RecordKey,
     SessionValue,
     StoredRecord,
 )
 from pytest_gpuperf.model.sample import Source
-from pytest_gpuperf.pipeline.memory import slugs_of_machine
+from pytest_gpuperf.pipeline.memory import slug_of, slugs_of_machine
 from pytest_gpuperf.pipeline.proof import (
     UsedFiles,
     file_list,
@@ -47,7 +49,7 @@ from pytest_gpuperf.pipeline.proof import (
 )
 from pytest_gpuperf.pipeline.sides import loaded_here
 from pytest_gpuperf.report.display import commit as short
-from pytest_gpuperf.report.display import some_of
+from pytest_gpuperf.report.display import plural, some_of
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -119,20 +121,55 @@ def _unchanged(
     parameters: Mapping[str, str | None],
     of_files: RecordKey,
 ) -> Unchanged:
+    """Look for each test in the newest stored files that have it."""
     device = site.device()
     slugs = slugs_of_machine(site.environment, None if device is None else device.name)
-    stored = memory.newest(of_files, slugs)
-    if stored is None or stored.files is None or stored.session.commit is None:
-        where = "the store has no files of a run with these arguments on this machine"
-        return Unchanged(why_none=f"{where}; {_STORE_FIRST}")
-    commit, files = stored.session.commit, stored.files
+    left, same = set(parameters), set[str]()
+    commit = why_none = ""
+    for stored in memory.file_lists(of_files, slugs):
+        files = stored.files
+        if files is None or stored.session.commit is None:
+            continue
+        keys = left & files.measured.keys()
+        if not keys:
+            continue
+        left -= keys
+        unchanged, why = _same_since(stored.session.commit, files, site)
+        found = {k for k in keys & unchanged if files.measured[k] == parameters[k]}
+        if found:
+            commit = commit or stored.session.commit
+            same |= found
+        elif keys & unchanged:
+            where = f"the session of {short(stored.session.commit)}"
+            why = f"each test has other parameters than in {where}"
+        why_none = why_none or why
+    if same:
+        return Unchanged(keys=frozenset(same), commit=commit)
+    where = "the store has no files of a run with these arguments on this machine"
+    return Unchanged(why_none=why_none or f"{where}; {_STORE_FIRST}")
+
+
+def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str], str]:
+    """
+    Return the keys of the tests that use no file changed since a session, or why none.
+
+    Args:
+        commit: The commit of the session.
+
+        files: The files of the session.
+
+        site: The site of this process.
+    """
     if files.surroundings != _surroundings(site):
         what = "with another Python, other packages or another GPU or driver"
         where = f"the session of {short(commit)} was measured {what}"
-        return Unchanged(why_none=f"{where}; {_STORE_FIRST}")
+        return frozenset(), f"{where}; {_STORE_FIRST}"
     keys = frozenset(files.ended)
     revisions, changed = [commit], set[str]()
     repository = Repository.at(site.config.root, site.runner, revision=commit)
+    if elsewhere := _changed_outside(files.digests, repository.root):
+        where = f"{some_of(elsewhere)}, outside of the repository, changed"
+        return frozenset(), f"{where} since the session of {short(commit)}"
     if site.config.against is not None:
         revisions.append(repository.commit_of(site.config.against))
     for revision in revisions:
@@ -141,7 +178,7 @@ def _unchanged(
         if installing:
             why = "so other packages or another build may be meant"
             where = f"{some_of(installing)} changed since {short(revision)}"
-            return Unchanged(why_none=f"{where}, {why}")
+            return frozenset(), f"{where}, {why}"
         opened = OpenedByTest.of_session(files, changes.root)
         modules = {key: key.partition("::")[0] for key in files.ended}
         used = used_files(opened, modules, site.config)
@@ -149,43 +186,44 @@ def _unchanged(
         _move_bodies(repository, revision, used, changes)
         keys &= same_tests(used, changes)
         changed |= changes.differing & used_names(used) or changes.differing
-    measured = memory.measured_in(stored.session.id, parameters, slugs)
-    same = frozenset(
-        key
-        for key, digest in parameters.items()
-        if key in keys and key in measured and (measured[key] or "") == digest
-    )
-    why_none = "" if same else _why_none(keys, sorted(changed), short(commit))
-    return Unchanged(keys=same, commit="" if why_none else commit, why_none=why_none)
+    why = f"each test uses a file that changed since {short(commit)}, or may use one"
+    return keys, f"{why}: {some_of(sorted(changed))}" if changed else why
 
 
-def _why_none(keys: frozenset[str], changed: list[str], commit: str) -> str:
-    if keys:
-        return f"each test has other parameters than in the session of {commit}"
-    used = f"each test uses a file that changed since {commit}, or may use one"
-    return f"{used}: {some_of(changed)}" if changed else used
-
-
-def store_files(suite: Suite, changes: Mapping[str, list[StoreChange]]) -> str:
+def store_files(
+    suite: Suite, changes: dict[str, list[StoreChange]], good: Sequence[Record]
+) -> str:
     """
-    Add the files of a run to the changes of its store.
+    Add the files of a run to the changes of its store, also if no value is stored.
 
     Args:
         suite: The run.
 
         changes: The changes by machine.
 
+        good: A record of each test that a later run may leave unmeasured.
+
     Returns:
-        Why the files are not stored, or "".
+        What is not stored and why, or that only the files are stored, or "".
     """
+    has_values = bool(changes)
     try:
-        gap = _store_files(suite, changes)
+        gap = _store_files(suite, changes, good)
     except GpuPerfError as error:
         gap = str(error)
-    return gap and f"the files of the tests are not stored: {gap}"
+    if gap:
+        return f"the files of the tests are not stored: {gap}"
+    if changes and not has_values:
+        return f"the files of {plural(len(good), 'test')} are stored, without a value"
+    return ""
 
 
-def _store_files(suite: Suite, changes: Mapping[str, list[StoreChange]]) -> str:
+def _store_files(
+    suite: Suite, changes: dict[str, list[StoreChange]], good: Sequence[Record]
+) -> str:
+    if not good:
+        # The lines about values say why.
+        return ""
     opened, session = suite.opened, suite.site.session
     if opened is None or not opened.is_known or session.commit is None:
         return _UNKNOWN_FILES
@@ -208,11 +246,42 @@ def _store_files(suite: Suite, changes: Mapping[str, list[StoreChange]]) -> str:
         used,
         {key: opened.ended[node_id] for node_id, key in keys.items()},
         _surroundings(suite.site),
-        _digests(used_names(used) - differing.before, differing.root, session),
+        {
+            **_digests(used_names(used) - differing.before, differing.root, session),
+            **_digests_outside(used, session),
+        },
+        {suite.memory.key_of(r.key.test_id): r.parameters_digest or "" for r in good},
     )
-    for of_machine in changes.values():
-        of_machine.append(Restart(record=_record(session, files)))
+    record = _record(session, files)
+    slugs = sorted(changes) or sorted({slug_of(each) for each in good})
+    for slug in slugs:
+        older = suite.memory.file_lists(record.key, [slug])
+        drop = _superseded(record, files, older)
+        changes.setdefault(slug, []).extend([*drop, Append(record=record)])
     return ""
+
+
+def _superseded(
+    new: StoredRecord, files: FileList, older: Sequence[StoredRecord]
+) -> list[Drop]:
+    """
+    Return the change that drops the stored files that no test needs any more.
+
+    Args:
+        new: The record with the new files.
+
+        files: The new files.
+
+        older: The stored records, newest first.
+    """
+    found, dropped = set(files.measured), set()
+    for record in older:
+        has = set(record.files.measured if record.files else ()) & files.ended.keys()
+        if has <= found:
+            dropped.add(record.session.id)
+        found |= has
+    dropped.discard(new.session.id)
+    return [Drop(key=new.key, session_ids=frozenset(dropped))] if dropped else []
 
 
 def used_files(
@@ -297,6 +366,28 @@ def _digests(names: frozenset[str], root: str, session: Session) -> dict[str, st
     return digests
 
 
+def _digests_outside(used: UsedFiles, session: Session) -> dict[str, str]:
+    """Return the digests of the code outside of the repository, by absolute path."""
+    root = used.opened.root
+    loaded = (path for _, path in used.loaded.files)
+    return {
+        path: code_digest(path, root, before_unix_s=session.started_unix_s)
+        for path in outside_code(root, used.environments, loaded)
+    }
+
+
+def _changed_outside(digests: Mapping[str, str], root: str) -> list[str]:
+    """Return code outside of the repository that is new, or has no equal digest."""
+    stored = {
+        path: digest for path, digest in digests.items() if Path(path).is_absolute()
+    }
+    new = import_places(root, environments_in(root)) - stored.keys()
+    changed = {
+        p for p, digest in stored.items() if digest != (code_digest(p, root) or None)
+    }
+    return sorted(changed | {path for path in new if not inside(path, *stored)})
+
+
 def _with_other_files(used: UsedFiles, changes: Changes, files: FileList) -> Changes:
     """
     Return changes with the used files and the names that the commit does not have.
@@ -328,12 +419,19 @@ def _surroundings(site: Site) -> str:
         if Path(folder).is_dir() and not inside(folder, root)
     }
     gpu = None if device is None else (device.name, device.driver_version)
+    # The first of its folders that has a module is used.
+    path = [
+        os.path.relpath(folder, root) if inside(folder, root) else folder
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        for folder in [os.path.realpath(entry or ".")]
+    ]
     facts = (
         sys.version,
         tuple(sys.flags),
         sys.platform,
         gpu,
         sorted(map(str, packages)),
+        path,
     )
     return digest_of(repr(facts).encode("utf-8", "surrogatepass"))
 

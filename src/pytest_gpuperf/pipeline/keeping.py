@@ -160,12 +160,13 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     if plans:
         run, plans = _measured_alone(suite, run, plans, measure)
     changes = _by_slug(suite, plans, run.references)
-    if suite.config.changed and changes:
+    if suite.config.changed:
         # Imported here, because most runs store no files.
         from pytest_gpuperf.pipeline.changed import store_files
 
-        if gap := store_files(suite, changes):
-            suite.remark(gap)
+        good = _good_records(suite, planned, groups, run.verdicts)
+        if remark := store_files(suite, changes, good):
+            suite.remark(remark)
     suite.memory.write(changes)
     run, dropped = _without_removed(suite, run)
     # The lines below describe the store after the change.
@@ -204,6 +205,36 @@ def _all_planned(
         if plan is not None:
             planned.plans.append(plan)
     return planned
+
+
+def _good_records(
+    suite: Suite,
+    planned: _Planned,
+    groups: Mapping[RecordKey, Sequence[Record]],
+    verdicts: Sequence[Verdict],
+) -> list[Record]:
+    """
+    Return a record of each test whose every measurement is stored, or passed when judged.
+
+    A later run that does not measure such a test hides no regression.
+    """
+    stored = {plan.change.key for plan in planned.plans}
+    judged: dict[RecordKey, set[Outcome]] = {}
+    for verdict in verdicts:
+        judged.setdefault(verdict.key, set()).add(verdict.outcome)
+    passing = {Outcome.PASSED, Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.BLIND}
+    good: dict[str, Record] = {}
+    bad = set()
+    for key, records in groups.items():
+        has_passed = bool(judged.get(key)) and judged[key] <= passing
+        is_void = any(record.void is not None for record in records)
+        if key in stored or (
+            has_passed and suite.may_store(key.test_id) and not is_void
+        ):
+            good.setdefault(key.test_id, records[0])
+        else:
+            bad.add(key.test_id)
+    return [record for test_id, record in good.items() if test_id not in bad]
 
 
 def _planned(

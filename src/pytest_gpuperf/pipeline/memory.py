@@ -372,6 +372,9 @@ class Memory:
         sessions: dict[str, tuple[int, Session]] = {}
         for _, key, record in self._sessions_of(slugs):
             of_it = record.session
+            if key.test_id == REFERENCES:
+                # The session may have stored its files alone.
+                continue
             alike = of_it.selection in {session.selection, None}
             if alike and of_it.shard == session.shard:
                 sessions[of_it.id] = (record.arrival, of_it)
@@ -384,41 +387,18 @@ class Memory:
         ids = {checkout.id_of(test_id) for test_id in tests[newest]}
         return ids | tests[newest], sessions[newest][1].selection is not None
 
-    def newest(self, key: RecordKey, slugs: Collection[str]) -> StoredRecord | None:
-        """Return the newest record of a key that belongs to no test, or None."""
+    def file_lists(self, key: RecordKey, slugs: Collection[str]) -> list[StoredRecord]:
+        """Return the records of a key that have files, newest first."""
         store = self.store()
         if store is None:
-            return None
+            return []
         found = [
             record
             for folder in self._folders(store, slugs)
             for record in store.load(folder, [key.test_id]).get(key, ())
+            if record.files is not None
         ]
-        return max(found, key=lambda record: record.arrival, default=None)
-
-    def measured_in(
-        self, session_id: str, keys: Collection[str], slugs: Collection[str]
-    ) -> dict[str, str | None]:
-        """
-        Return the tests measured by a session, with the digests of their parameters.
-
-        Args:
-            session_id: The session.
-
-            keys: The keys of the tests to look for.
-
-            slugs: The GPUs, chips and hosts of the session.
-        """
-        store = self.store()
-        if store is None:
-            return {}
-        return {
-            key.test_id: record.parameters_digest
-            for folder in self._folders(store, slugs)
-            for key, records in store.load(folder, keys).items()
-            for record in records
-            if record.session.id == session_id
-        }
+        return sorted(found, key=lambda record: -record.arrival)
 
     @staticmethod
     def _folders(store: Store, slugs: Collection[str] | None) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile, content_digest
 from pytest_gpuperf.collect.opened_files import OpenedByTest, OpenedFile
+from pytest_gpuperf.collect.outside import is_of_library
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Changes
 from pytest_gpuperf.model.change import Side
@@ -28,10 +29,6 @@ _CODE = (
     *(".py", *_SOURCES, ".cl", ".cubin", ".cuh", ".fatbin", ".h", ".hip", ".hpp"),
     *(".metal", ".mojo", ".pxd", ".ptx", ".s"),
 )
-# The standard library. Its module names never belong to a project.
-_LIBRARY = os.path.realpath(Path(os.__file__).parent)
-# Installed packages may lie inside the folder of the standard library.
-_INSTALLED = ("site-packages", "dist-packages")
 BUILD_REMEDY = "build both sides with the ini option gpuperf_build_command"
 # With less space, a process cannot write the list of loaded files.
 _LEAST_FREE_BYTES = 1 << 20
@@ -323,8 +320,7 @@ class Project:
         return tuple(sorted(roots))
 
     def _import_roots(self, side: Side, name: str, path: str) -> frozenset[str]:
-        is_installed = any(folder in path for folder in _INSTALLED)
-        if inside(path, _LIBRARY) and not is_installed:
+        if is_of_library(path):
             return frozenset()
         return self._roots[side].get(_stem(name, path), frozenset())
 
@@ -494,6 +490,7 @@ def file_list(
     ended: Mapping[str, int],
     surroundings: str,
     digests: Mapping[str, str],
+    measured: Mapping[str, str],
 ) -> FileList:
     """
     Return the files used by a run as a session stores them.
@@ -505,7 +502,9 @@ def file_list(
 
         surroundings: Digest of the interpreter, the installed packages and the GPU.
 
-        digests: Digest of the content of each file that git does not have, by path.
+        digests: As in a `FileList`.
+
+        measured: As in a `FileList`.
     """
     positions: dict[str, int] = {}
     for file, position in used.opened.positions.items():
@@ -526,6 +525,7 @@ def file_list(
         surroundings=surroundings,
         digests=digests,
         entries=_entries(used),
+        measured=measured,
     )
 
 
@@ -632,8 +632,7 @@ def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
 def _names_outside(used: UsedFiles, root: str) -> Iterator[str]:
     def is_outside(path: str) -> bool:
         is_own = inside(path, root) and not inside(path, *used.environments)
-        is_python = inside(path, _LIBRARY) and not any(n in path for n in _INSTALLED)
-        return not is_own and not is_python
+        return not is_own and not is_of_library(path)
 
     for entry in filter(is_outside, map(os.path.realpath, used.python_path)):
         if Path(entry).is_dir():

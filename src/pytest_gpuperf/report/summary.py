@@ -291,7 +291,10 @@ def left_unmeasured(completeness: Completeness) -> str:
     count = display.plural(len(completeness.unchanged), "test")
     tests = display.listed(map(short_id, completeness.unchanged))
     since = display.commit(completeness.unchanged_since)
-    return f"{count} not measured, using no file changed since {since}: {tests}"
+    return (
+        f"{count} not measured, using no file of the repository changed since {since} "
+        f"(data elsewhere are not seen): {tests}"
+    )
 
 
 def held_tests(run: Run) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,7 +127,11 @@ def test_nothing_is_measured_where_nothing_changed(
     names, text = unmeasured(project, "--gpuperf-min-judged=100%", *options)
 
     assert names == EVERY
-    assert "4 tests not measured, using no file changed since" in text
+    assert (
+        "4 tests not measured, using no file of the repository changed since"
+        in " ".join(text.split())
+    )
+    assert "(data elsewhere are not seen)" in " ".join(text.split())
     assert "test_a" in text
     assert "not in this run" not in text
     after = {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json")}
@@ -432,7 +437,7 @@ def test_commands_know_the_tests_that_were_left_unmeasured(
     capfdbinary.readouterr()
     code = cli.main(["compare", ".gpuperf", "run.json"])
     compared = capfdbinary.readouterr().out.decode()
-    named = "4 tests not measured, using no file changed since"
+    named = "4 tests not measured, using no file of the repository changed since"
 
     assert code == 0
     assert "gone" not in compared
@@ -512,3 +517,169 @@ def test_a_database_in_the_project_is_no_input(project: Project, ignored: str) -
         assert ended.returncode == 0, ended.stdout + ended.stderr
         unchanged = project.report()["header"]["completeness"]["unchanged"]
         assert unchanged == ["test_a.py::test_a"], ended.stdout
+
+
+def test_a_run_that_needs_no_value_stores_its_files(stored: Repository) -> None:
+    """The documented command keeps its use, however many sessions there are."""
+    project = stored.project
+    new = (*CHANGED, "--gpuperf-update=new", "-ogpuperf_sessions=2")
+    project.write("1.001", "data.txt")
+    commit = stored.commit("new data", same=1.0)
+    assert unmeasured(project, "-ogpuperf_sessions=2")[0] == {"a"}
+
+    ended = project.spawn(*new)
+
+    assert ended.returncode == 0, ended.stdout
+    assert "the files of 4 tests are stored, without a value" in ended.stdout
+    names, text = unmeasured(project, "-ogpuperf_sessions=2")
+    assert names == EVERY
+    assert commit[:7] in text
+
+
+def test_every_test_is_found_after_one_was_added(stored: Repository) -> None:
+    """A session that stores values of the new test alone has measured the others, too."""
+    project = stored.project
+    (project.path / "test_d.py").unlink()
+    stored.commit("one less", same=1.0)
+    store(project)
+    project.write(FILES["test_d.py"], "test_d.py")
+    stored.commit("one more", same=1.0)
+    ended = project.spawn(*CHANGED, "--gpuperf-update=new", "-ogpuperf_sessions=2")
+    assert "stored 1 measurement" in ended.stdout
+
+    assert unmeasured(project, "-ogpuperf_sessions=2")[0] == EVERY
+
+
+def test_a_test_that_regressed_is_measured_again(stored: Repository) -> None:
+    """Its session stores no value of it, and the next run has to fail as well."""
+    project = stored.project
+    project.write("1.5", "data.txt")
+    stored.commit("slower", same=1.0)
+    for options, code in (
+        (("--gpuperf-update=new", "-ogpuperf_sessions=2"), 1),
+        ((), 1),
+    ):
+        ended = project.spawn(*CHANGED, *options)
+        assert ended.returncode == code, ended.stdout
+        assert "regressed" in ended.stdout
+    unchanged = project.report()["header"]["completeness"]["unchanged"]
+    assert "test_b.py::test_b" not in unchanged
+    assert "test_a.py::test_a" in unchanged
+
+
+def test_a_test_is_found_in_an_older_session(stored: Repository) -> None:
+    """The newest did not judge it, and each test is looked for by itself."""
+    project = stored.project
+    project.write("1.5", "more.txt")
+    stored.commit("slower", same=1.0)
+    ended = project.spawn(*CHANGED, "--gpuperf-update=new", "-ogpuperf_sessions=2")
+    assert ended.returncode == 1, ended.stdout
+    project.write("1", "more.txt")
+    stored.commit("back", same=1.0)
+
+    names, _ = unmeasured(project, "-ogpuperf_sessions=2")
+
+    assert "c" in names
+
+
+FINDER = """
+    import importlib.machinery
+    import importlib.util
+    import sys
+
+    MAPPING = {{"n": {place!r}}}
+
+
+    class Finder:
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            if name not in MAPPING:
+                return None
+            place = MAPPING[name] + "/__init__.py"
+            return importlib.util.spec_from_file_location(name, place)
+
+
+    sys.meta_path.append(Finder)
+"""
+BY_PATH = """
+    import importlib.util
+    import sys
+
+    spec = importlib.util.spec_from_file_location("n", {place!r})
+    sys.modules["n"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["n"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "used", "workers"),
+    [
+        ("lib/n.py", "import n; return n.VALUE", ()),
+        ("lib/n.py", "import n; return n.VALUE", (*XDIST, "-n2")),
+        ("lib/n/deep/m.py", "import n.deep.m; return n.deep.m.VALUE", ()),
+        (
+            "lib/n/data.txt",
+            "import n; return eval(open(n.__path__[0] + '/data.txt').read()[8:])",
+            (),
+        ),
+        ("editable/src/n/__init__.py", "import n; return n.VALUE", ()),
+        ("own/n.py", "import n; return n.VALUE", ()),
+    ],
+    ids=["module", "module-xdist", "deep", "package-data", "editable", "by-path"],
+)
+def test_code_outside_of_the_repository_is_compared(
+    project: Project,
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    used: str,
+    workers: tuple[str, ...],
+) -> None:
+    """On Python's path, in an editable installation, or loaded by its path."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    outside = tmp_path_factory.mktemp("outside")
+    place = outside / name
+    place.parent.mkdir(parents=True)
+    for folder in place.parents:
+        if folder.name in {"deep", "n"}:
+            (folder / "__init__.py").touch()
+    place.write_text("VALUE = 1.0\n")
+    library = outside / "lib"
+    library.mkdir(exist_ok=True)
+    project.environment.setenv("PYTHONPATH", str(library), prepend=":")
+    text = ""
+    if name.startswith("editable"):
+        project.write(FINDER.format(place=str(place.parent)), "finder_of_n.py")
+        (project.path / "finder_of_n.py").rename(library / "finder_of_n.py")
+        text = "import finder_of_n\n"
+    elif name.startswith("own"):
+        text = textwrap.dedent(BY_PATH.format(place=str(place)))
+    project.write(text, "conftest.py")
+    project.write(RECORDS.format(name="a", value=used), "test_a.py")
+    repository.commit("old", same=1.0)
+    store(project, *STORE, *workers)
+    ended = project.spawn(*CHANGED, *workers)
+    assert ended.returncode == 0, ended.stdout
+    assert project.report()["header"]["completeness"].get("unchanged"), ended.stdout
+
+    place.write_text("VALUE = 2.0\n")
+    ended = project.spawn(*CHANGED, *workers)
+
+    assert ended.returncode == 1, ended.stdout
+    assert "test_a" in ended.stdout
+    changed = library if name.startswith("lib") else place.parent
+    shown = place if name.startswith("own") else changed
+    assert f"every test was measured: {shown}, outside" in " ".join(
+        ended.stdout.split()
+    )
+
+
+def test_a_new_folder_of_code_measures_every_test(
+    stored: Repository, tmp_path: Path
+) -> None:
+    """A module there may come before another of its name."""
+    stored.project.environment.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    names, text = unmeasured(stored.project)
+
+    assert names == set()
+    assert "was measured with another Python" in text

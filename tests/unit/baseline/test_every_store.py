@@ -326,6 +326,8 @@ def test_the_files_of_a_session_are_kept(
         listed=(".",),
         ended={"test_a.py::test_a": 0},
         surroundings="0" * 64,
+        digests={"/lib/n.py": "1" * 64},
+        measured={"test_a.py::test_a": ""},
     )
     of_files = RecordKey(test_id=TEST, name="files.1")
     for number in (1, 2):

@@ -6,15 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baseline.history import Append, stored_record
+from pytest_gpuperf.baseline.history import Append, Restart, stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.errors import BaselineCorruptError, GpuPerfError
+from pytest_gpuperf.errors import (
+    BaselineCorruptError,
+    BaselineError,
+    GpuPerfError,
+)
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.checkout import Checkout
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord
+from pytest_gpuperf.model.record import (
+    FILES,
+    REFERENCES,
+    Kind,
+    Record,
+    RecordKey,
+    StoredRecord,
+)
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.pipeline.memory import Memory, slug_of
 
@@ -220,3 +231,21 @@ def test_absent_tests_are_found_by_keys_and_by_ids(tmp_path: Path) -> None:
         "pkg/test_a.py::lost",
         "pkg/test_a.py::gone",
     )
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_kept_session_has_its_files(tmp_path: Path, *, accepted: bool) -> None:
+    """Only accepted values are said to be missing in it, and files are no values."""
+    session = Session(id="s1", started_unix_s=1.0, host="h")
+    value = stored_record([record()], session)
+    files = replace(value, key=RecordKey(test_id=REFERENCES, name=FILES))
+    memory = Memory(Config(root=str(tmp_path), baseline="postgresql://lost/x"))
+    memory.lose(BaselineError("lost", remedy="find it"))
+    changes = [Append(record=value), Append(record=files)]
+
+    with pytest.raises(BaselineError) as caught:
+        memory.write({"host": [*changes, *[Restart(record=value)] * accepted]})
+
+    assert ("without 1 accepted measurement" in str(caught.value)) == accepted
+    kept = open_store(str(tmp_path / ".gpuperf-unsent" / "s1.json"), tmp_path)
+    assert kept.load("host").keys() == {KEY, files.key}

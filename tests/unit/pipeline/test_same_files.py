@@ -364,7 +364,7 @@ def test_files_are_stored_as_they_were_used(tree: Tree) -> None:
     loaded = Loaded(modules=frozenset({("pkg.far", str(tree.root / "far.py"))}))
     used = UsedFiles(opened=tree.opened, modules={}, loaded=loaded, python_path=())
 
-    files = file_list(used, {"A": 0, "B": 1}, "surroundings", {})
+    files = file_list(used, {"A": 0, "B": 1}, "surroundings", {}, {})
 
     assert files.positions["late.py"] == 1
     assert files.positions["data/"] == 1
