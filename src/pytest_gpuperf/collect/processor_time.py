@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -20,9 +19,7 @@ def of_threads_ns(native_ids: Iterable[int]) -> int:
 
 
 def of_children_ns() -> int | None:
-    """Return the processor time of running child processes [ns], or None without any."""
-    if sys.platform != "linux":
-        return None
+    """Return the processor time of running child processes [ns], or None if all have ended."""
     threads = _names(_TASKS)
     texts = [_content(f"{_TASKS}/{thread}/children") for thread in threads]
     children = b" ".join(texts).split()
