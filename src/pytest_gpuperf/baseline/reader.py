@@ -34,12 +34,13 @@ _FEW_TESTS = 1_000
 # With fewer names, the database looks through its tests for them. It takes 999 arguments.
 _FEW_NAMES = 900
 
-# The sessions that do not count of some tests, as the log has it.
+# The sessions that do not count of some tests, as the log has it. Joined, because SQLite
+# searches the pairs of an IN one by one.
 _HIDDEN = (
-    "SELECT g.test, g.session FROM (SELECT e.test, e.session, e.kind, ROW_NUMBER() OVER "
+    "LEFT JOIN (SELECT g.test, g.session FROM (SELECT e.test, e.session, e.kind, ROW_NUMBER() OVER "
     "(PARTITION BY e.test, e.session ORDER BY e.arrival DESC) AS age FROM event e "
     "WHERE e.kind <> 'accept' AND e.test IN ({tests})) g "
-    "WHERE g.age = 1 AND g.kind <> 'restore'"
+    "WHERE g.age = 1 AND g.kind <> 'restore') h ON h.test = v.test AND h.session = s.id"
 )
 # The last revision of sessions that were stored again. The others no longer count.
 _AGAIN = (
@@ -144,9 +145,9 @@ class SessionReader:
             f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
             f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place FROM (SELECT "
             "v.session, v.metric, v.test, v.setting, v.revision, s.company, "
-            "CASE WHEN v.revision < a.newest THEN 1 ELSE 0 END AS replaced, CASE WHEN "
-            f"(v.test, s.id) IN ({hidden}) THEN 1 ELSE 0 END AS hidden "
-            f"FROM value v JOIN session s ON s.arrival = v.session {again} "
+            "CASE WHEN v.revision < a.newest THEN 1 ELSE 0 END AS replaced, "
+            "CASE WHEN h.test IS NULL THEN 0 ELSE 1 END AS hidden "
+            f"FROM value v JOIN session s ON s.arrival = v.session {again} {hidden} "
             f"WHERE v.test IN ({tests})) v) n "
             f"WHERE n.replaced = 1 OR n.age > {newest_count} AND n.place > {OLDEST_LIMIT}",
             *[kind] * 3,
@@ -172,13 +173,14 @@ class SessionReader:
         found: set[int] = set()
         for some in chunks(tests):
             hidden = _HIDDEN.format(tests=some)
+            logged = f"SELECT e.test FROM event e WHERE e.test IN ({some})"  # noqa: S608 - numbers
             found.update(
                 test
                 for (test,) in self._engine.rows(
-                    f"SELECT t.id FROM test t WHERE t.id IN ({some}) AND (t.id NOT IN "  # noqa: S608 - numbers
-                    f"(SELECT h.test FROM ({hidden}) h) OR EXISTS (SELECT 1 FROM value v "
-                    "JOIN session s ON s.arrival = v.session WHERE v.test = t.id "
-                    f"AND (v.test, s.id) NOT IN ({hidden})))"
+                    f"SELECT t.id FROM test t WHERE t.id IN ({some}) AND "  # noqa: S608 - numbers
+                    f"t.id NOT IN ({logged}) UNION SELECT v.test FROM value v "
+                    f"JOIN session s ON s.arrival = v.session {hidden} "
+                    f"WHERE v.test IN ({logged}) AND h.test IS NULL"
                 )
             )
         return found
@@ -373,9 +375,9 @@ class SessionReader:
                     "v.test, v.setting, v.revision, "
                     f"ROW_NUMBER() OVER ({alike} ORDER BY v.session DESC) AS age, "
                     f"ROW_NUMBER() OVER ({alike} ORDER BY v.session) AS place "
-                    f"FROM value v CROSS JOIN session s {again} WHERE "
+                    f"FROM value v CROSS JOIN session s {again} {hidden} WHERE "
                     f"s.arrival = v.session AND {where} AND v.session >= {start} "
-                    f"AND (v.test, s.id) NOT IN ({hidden})) n CROSS JOIN value v "
+                    "AND h.test IS NULL) n CROSS JOIN value v "
                     "WHERE n.session = v.session AND n.metric = v.metric "
                     "AND n.test = v.test AND n.setting = v.setting "
                     "AND n.revision = v.revision "

@@ -92,12 +92,11 @@ class SessionWriter:
         in their place.
         """
         reader = SessionReader(self._engine, self._slug)
-        counting, whole = (
-            reader.load(self._slug, [drop.key.test_id], newest=newest).get(drop.key, ())
-            for newest in (True, False)
-        )
+        tests = [drop.key.test_id]
+        counting = reader.load(self._slug, tests).get(drop.key, ())
         if not drop.session_ids.issuperset(r.session.id for r in counting):
             return drop.session_ids
+        whole = reader.load(self._slug, tests, newest=False).get(drop.key, ())
         return drop.session_ids.union(r.session.id for r in of_newest_series(whole))
 
     def unhide(self, records: Iterable[StoredRecord]) -> None:
