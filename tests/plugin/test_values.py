@@ -282,7 +282,7 @@ def test_garbage_is_in_a_time_of_its_own(project: Project) -> None:
         @pytest.mark.gpuperf(limits=["time.with_gc <= 1 s"])
         def test_none(gpuperf):
             time = gpuperf.measure(sum, range(1000)).time
-            assert time.with_gc == time.wall
+            assert 1 <= time.with_gc / time.wall < 1.1
 
         def test_unasked(gpuperf):
             assert gpuperf.measure(sum, range(1000)).time.with_gc > 0

@@ -786,7 +786,7 @@ class CallSampler:
         # Before a setup makes objects that live longer than the call.
         if gc.get_count()[0] > instruments.young_due:
             took_ns, found_count = instruments.sweep()
-            self._swept_ns += took_ns
+            self._swept_ns += took_ns if found_count else 0
             self._swept_count += found_count
         self._called_count += self._batch_count
         call = self._next_call()
