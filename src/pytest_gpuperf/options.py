@@ -1,4 +1,4 @@
-"""Read the command line and the ini file into a Config. PYTEST_DONT_REWRITE."""
+"""Declare the options, and tell cheaply what a run needs. PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
@@ -7,25 +7,16 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from enum import Enum
-    from typing import TypeVar
+    from collections.abc import Sequence
 
     from pytest_gpuperf.collect.launcher import Launcher
     from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.collect.session import Revision
-    from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.checkout import Checkout
-    from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
-    from pytest_gpuperf.model.shard import Shard
-
-    _T = TypeVar("_T")
-    _Word = TypeVar("_Word", bound=Enum)
 
 # Environment variable with the path of a child run's task file.
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
@@ -48,98 +39,69 @@ MARKER = (
 )
 
 
-class _Option(NamedTuple):
-    """One option: name without dashes, metavar, help text."""
-
-    name: str
-    metavar: str | None  # None for a flag.
-    text: str
-
-
-# Literals only, because every start of pytest declares these options, used or not.
-_OPTIONS = (
-    _Option(
+# Name without dashes, metavar (None for a flag) and help text of each option. Literals
+# only, because every start of pytest declares these options, used or not.
+_OPTIONS: tuple[tuple[str, str | None, str], ...] = (
+    (
         "gpuperf-baseline",
         "PATH",
         "compare with this store: a folder, a .json file, a URL",
     ),
-    _Option(
+    (
         "gpuperf-baseline-fallback",
         "PATH",
         "compare with this snapshot while the server is away",
     ),
-    _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
-    _Option(
-        "gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"
-    ),
-    _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
-    _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
-    _Option("gpuperf-compare-across", "FACTS", "compare although these facts differ"),
-    _Option("gpuperf-shard", "I/N", "this run is shard I of N; selects no tests"),
-    _Option("gpuperf-run-id", "TEXT", "name of the run, the same in all of its shards"),
-    _Option("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
-    _Option(
+    ("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
+    ("gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"),
+    ("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
+    ("gpuperf-strict", None, "fail what could not be measured or decided"),
+    ("gpuperf-compare-across", "FACTS", "compare although these facts differ"),
+    ("gpuperf-shard", "I/N", "this run is shard I of N; selects no tests"),
+    ("gpuperf-run-id", "TEXT", "name of the run, the same in all of its shards"),
+    ("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
+    (
         "gpuperf-confirm-by",
         "HOW",
         "suspects are decided by: fresh processes, against (their stored commit), auto",
     ),
-    _Option(
+    (
         "gpuperf-against",
         "REV",
         "compare with this revision, interleaved, on this machine",
     ),
-    _Option(
+    (
         "gpuperf-against-tests",
         "WHOSE",
         "tests changed since the revision: skip (same), or run today's on both sides (mine)",
     ),
-    _Option(
+    (
         "gpuperf-changed",
         None,
         "measure tests that use a file changed since their stored session",
     ),
-    _Option(
-        "gpuperf-budget", "TIME", "time limit of a comparison with a revision (10min)"
-    ),
-    _Option("gpuperf-runs", "N", "processes that measure every test (1)"),
-    _Option("gpuperf-disable", None, "run bodies unmeasured"),
-    _Option("gpuperf-collectors", "LIST", "auto, or: cupti, events, host, ncu, nvml…"),
-    _Option(
-        "gpuperf-chip", "CHIP", "check counter names for this chip: GH100, sm_90; off"
-    ),
-    _Option(
-        "gpuperf-ncu-replay", "HOW", "ncu repeats a kernel, the application or a range"
-    ),
-    _Option("gpuperf-ncu-clocks", "HOW", "ncu leaves clocks alone (none), or base"),
-    _Option("gpuperf-sort", "COLUMN", "sort the table: name, time, change, min, mean…"),
-    _Option("gpuperf-columns", "LIST", "columns of the table: time, min, mean, ops…"),
-    _Option(
-        "gpuperf-time-unit", "UNIT", "unit of the table's times: ns, us, ms, s or auto"
-    ),
-    _Option("gpuperf-record", "DIR", "keep every reading of this run"),
-    _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
-    _Option("gpuperf-json", "FILE", "write the run as JSON; into a pipe: /dev/stderr"),
-    _Option("gpuperf-html", "FILE", "write the run as one HTML page"),
-    _Option("gpuperf-markdown", "FILE", "write the run as Markdown, for a comment"),
-    _Option("gpuperf-csv", "FILE", "write a row for each test and metric"),
-    _Option("gpuperf-annotations", None, "print failures as a GitHub job reads them"),
-    _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
-    _Option("gpuperf-device", "GPU", "measure this GPU: an index, or a UUID"),
-    _Option(
-        "gpuperf-lock", "HOW", "how processes share the GPU: exclusive, shared or off"
-    ),
-    _Option(
-        "gpuperf-telemetry", "HZ", "sampling rate of the GPU's sensors [Hz], or off"
-    ),
+    ("gpuperf-budget", "TIME", "time limit of a comparison with a revision (10min)"),
+    ("gpuperf-runs", "N", "processes that measure every test (1)"),
+    ("gpuperf-disable", None, "run bodies unmeasured"),
+    ("gpuperf-collectors", "LIST", "auto, or: cupti, events, host, ncu, nvml…"),
+    ("gpuperf-chip", "CHIP", "check counter names for this chip: GH100, sm_90; off"),
+    ("gpuperf-ncu-replay", "HOW", "ncu repeats a kernel, the application or a range"),
+    ("gpuperf-ncu-clocks", "HOW", "ncu leaves clocks alone (none), or base"),
+    ("gpuperf-sort", "COLUMN", "sort the table: name, time, change, min, mean…"),
+    ("gpuperf-columns", "LIST", "columns of the table: time, min, mean, ops…"),
+    ("gpuperf-time-unit", "UNIT", "unit of the table's times: ns, us, ms, s or auto"),
+    ("gpuperf-record", "DIR", "keep every reading of this run"),
+    ("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
+    ("gpuperf-json", "FILE", "write the run as JSON; into a pipe: /dev/stderr"),
+    ("gpuperf-html", "FILE", "write the run as one HTML page"),
+    ("gpuperf-markdown", "FILE", "write the run as Markdown, for a comment"),
+    ("gpuperf-csv", "FILE", "write a row for each test and metric"),
+    ("gpuperf-annotations", None, "print failures as a GitHub job reads them"),
+    ("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
+    ("gpuperf-device", "GPU", "measure this GPU: an index, or a UUID"),
+    ("gpuperf-lock", "HOW", "how processes share the GPU: exclusive, shared or off"),
+    ("gpuperf-telemetry", "HZ", "sampling rate of the GPU's sensors [Hz], or off"),
 )
-
-_ACROSS = "gpuperf_compare_across"
-# Of an index of a job. Kubernetes allows 100,000 pods.
-_MOST_DIGITS = 6
-# Default limit (docs/judging.md section 2).
-_MAX_REGRESSION: float | None = 0.05
-# Maximum number of sessions of a test that a store keeps.
-_MOST_SESSIONS = 20
 
 # pyproject.toml may hold a number instead of a quoted text.
 _TEXT: Any = str | int | float if pytest.version_tuple >= (9, 2) else "string"
@@ -181,24 +143,24 @@ _INI_LISTS = (
     ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
 )
 
-_DEFAULT_STORE = ".gpuperf"
+DEFAULT_STORE = ".gpuperf"
 _REPORTS = ("gpuperf_json", "gpuperf_html", "gpuperf_markdown", "gpuperf_csv")
 
 
 def declare(parser: pytest.Parser) -> None:
     """Declare every option on the command line and as an ini value."""
     group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
-    for option in _OPTIONS:
-        dest = _dest(option)
+    for name, metavar, text in _OPTIONS:
+        dest = _dest(name)
+        is_flag = metavar is None
+        how = {"action": "store_true"} if is_flag else {"metavar": metavar}
         # argparse formats help texts, addini does not.
-        text = option.text.replace("%", "%%")
-        is_flag = option.metavar is None
-        how = {"action": "store_true"} if is_flag else {"metavar": option.metavar}
+        how["help"] = text.replace("%", "%%")
         # The default is None instead of False, so that an absent flag does not hide the
         # ini value.
-        group.addoption(f"--{option.name}", dest=dest, default=None, help=text, **how)
+        group.addoption(f"--{name}", dest=dest, default=None, **how)
         kind: Any = "bool" if is_flag else _TEXT
-        parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)
+        parser.addini(dest, f"{text} (--{name})", type=kind, default=None)
     for name, text in _INI:
         parser.addini(name, text, type=_TEXT, default=None)
     for name, text in _INI_LISTS:
@@ -226,7 +188,9 @@ def check_ini(config: pytest.Config) -> None:
     ours = sorted(name for name in list_unknown() if name.startswith("gpuperf_"))
     mistakes = [_unknown_name(name) for name in ours]
     remedies = dict.fromkeys(_names(), "it in quotes")
-    remedies |= {_dest(o): "true or false" for o in _OPTIONS if o.metavar is None}
+    remedies |= {
+        _dest(name): "true or false" for name, metavar, _ in _OPTIONS if not metavar
+    }
     remedies |= {name: 'a list, as ["..."]' for name, _ in _INI_LISTS}
     for name, remedy in remedies.items():
         try:
@@ -252,21 +216,21 @@ def is_configured(config: pytest.Config) -> bool:
 
 def _names() -> list[str]:
     return [
-        *map(_dest, _OPTIONS),
+        *(_dest(name) for name, _, _ in _OPTIONS),
         *(name for name, _ in (*_INI, *_INI_LISTS)),
     ]
 
 
-def _dest(option: _Option) -> str:
-    return option.name.replace("-", "_")
+def _dest(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:
     given = config.getoption(name, default=None) is not None
-    return given or _ini_text(config, name) != ""
+    return given or ini_text(config, name) != ""
 
 
-def _ini_text(config: pytest.Config, name: str) -> str:
+def ini_text(config: pytest.Config, name: str) -> str:
     """Return an ini value as text, with list items on separate lines, or "" if unset."""
     value = config.getini(name)
     if isinstance(value, list):
@@ -296,7 +260,7 @@ def must_judge(config: pytest.Config) -> bool:
         or selects_part(config)
     ):
         return False
-    store = _ini_text(config, "gpuperf_baseline")
+    store = ini_text(config, "gpuperf_baseline")
     if config.getoption("gpuperf_baseline") is None and store:
         path = store.removeprefix("sqlite:///").partition("#")[0]
         # Only a server knows whether it has sessions.
@@ -396,96 +360,11 @@ def selects_measured(config: pytest.Config) -> bool:
 
 def is_active(config: pytest.Config) -> bool:
     """Return True if any option is set or the default store exists."""
-    return is_configured(config) or (config.rootpath / _DEFAULT_STORE).is_dir()
-
-
-def config_of(config: pytest.Config) -> Config:
-    """Return the settings of the run. They are read once, by `_read`."""
-    read: Config | None = getattr(config, _READ, None)
-    if read is None:
-        read = _read(config)
-        setattr(config, _READ, read)
-    return read
+    return is_configured(config) or (config.rootpath / DEFAULT_STORE).is_dir()
 
 
 # Running pytest sessions of this process. A test may run pytest inside pytest.
 _running: list[pytest.Config] = []
-# An attribute, because a StashKey[Config] would import Config at plugin start.
-_READ = "_gpuperf_config"
-
-
-def _read(config: pytest.Config) -> Config:
-    """
-    Read the settings of the run. The command line wins over the ini file.
-
-    Raises:
-        pytest.UsageError: Values are wrong. The error lists all of them.
-    """
-    from pytest_gpuperf import config as texts
-
-    reader, usual = _OptionReader(config), texts.USUAL_COLUMNS
-    count = texts.parse_count
-    of_a_day = count(1, texts.DAY_S)
-    read = texts.Config(
-        root=str(config.rootpath),
-        **reader.stores(),
-        update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
-        ratchet=reader.word("gpuperf_ratchet", texts.Ratchet.OFF),
-        sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
-        alone=reader.read("gpuperf_alone", count(0), 1),
-        max_regression=reader.read(
-            "gpuperf_max_regression", texts.parse_regression, _MAX_REGRESSION
-        ),
-        min_judged=reader.read("gpuperf_min_judged", texts.parse_share, None),
-        strict=reader.flag("gpuperf_strict"),
-        compare_across=reader.read(_ACROSS, texts.parse_facts, frozenset()),
-        shard=reader.shard(),
-        run_id=reader.read("gpuperf_run_id", texts.parse_run_id, None),
-        confirm=reader.read("gpuperf_confirm", count(0), 5),
-        runs=reader.read("gpuperf_runs", count(1), 1),
-        confirm_by=reader.word("gpuperf_confirm_by", texts.ConfirmBy.FRESH),
-        against=reader.read("gpuperf_against", texts.parse_revision, None),
-        against_tests=reader.word("gpuperf_against_tests", texts.AgainstTests.SAME),
-        changed=reader.flag("gpuperf_changed"),
-        build_command=reader.read("gpuperf_build_command", str.strip, None),
-        carry=reader.read("gpuperf_carry", texts.parse_carry, ()),
-        budget_s=reader.read("gpuperf_budget", texts.parse_duration, 600.0),
-        jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
-        ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
-        ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", of_a_day, None),
-        disable=reader.flag("gpuperf_disable"),
-        disabled_aside=reader.is_disabled_aside(),
-        collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
-        chip=reader.read("gpuperf_chip", str.strip, None),
-        sort=reader.read("gpuperf_sort", texts.parse_sort, None),
-        columns=reader.read("gpuperf_columns", texts.parse_columns, usual),
-        time_unit=reader.read("gpuperf_time_unit", texts.parse_time_unit, None),
-        record=reader.read("gpuperf_record", reader.path, None),
-        replay=reader.read("gpuperf_replay", reader.existing_folder, None),
-        json=reader.read("gpuperf_json", reader.writable_file, None),
-        html=reader.read("gpuperf_html", reader.html_file, None),
-        markdown=reader.read("gpuperf_markdown", reader.writable_file, None),
-        csv=reader.read("gpuperf_csv", reader.writable_file, None),
-        annotations=reader.flag("gpuperf_annotations"),
-        junit_properties=reader.flag("gpuperf_junit_properties"),
-        device=reader.read("gpuperf_device", reader.device, None),
-        lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
-        lock_timeout_s=reader.read("gpuperf_lock_timeout", of_a_day, 600.0),
-        telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
-        peaks=reader.read("gpuperf_peaks", _peaks, {}),
-        grades=reader.read("gpuperf_grades", _grades, {}),
-        option_texts=reader.texts,
-        checkout=_checkout(config),
-    )
-    reader.finish(read)
-    return read
-
-
-def _is_typed(config: pytest.Config, option: str) -> bool:
-    """Return True if an option is on the command line itself, not in PYTEST_ADDOPTS."""
-    args = process_start(config)["args"]
-    return any(arg == option or arg.startswith(f"{option}=") for arg in args)
 
 
 def process_start(config: pytest.Config) -> dict[str, Any]:
@@ -509,7 +388,7 @@ def launcher_in(config: pytest.Config) -> Launcher:
     """Return the launcher that started pytest."""
     from pytest_gpuperf.collect.launcher import ProcessStart, launcher_of
 
-    replays = _ini_text(config, "gpuperf_launcher") != ""
+    replays = ini_text(config, "gpuperf_launcher") != ""
     return launcher_of(ProcessStart(**process_start(config)), replays=replays)
 
 
@@ -517,273 +396,6 @@ def enter(config: pytest.Config) -> None:
     """Register a pytest session of this process until the session ends."""
     _running.append(config)
     config.add_cleanup(lambda: _running.remove(config))
-
-
-class _OptionReader:
-    """Reads the options and collects their mistakes."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.mistakes: list[str] = []
-        place = _from_start(config, config.rootpath)
-        self.texts = {} if place == "." else {"rootdir": place}
-        # Name of the value being read, and base folder of its relative path.
-        self._dest, self._folder = "", config.rootpath
-        from pytest_gpuperf.config import LauncherUse, parse_word
-
-        self.read("gpuperf_launcher", parse_word(LauncherUse), None)
-        launcher = launcher_in(config)
-        if launcher.shown:
-            name = "launcher" if launcher.gap is None else "started_by"
-            self.texts[name] = masked(launcher.shown)
-
-    def _raw(self, dest: str) -> tuple[str | None, str]:
-        """
-        Return a value as text, or None if unset, with the option or ini value that sets
-        it.
-        """
-        flag = "--" + dest.replace("_", "-")
-        value = self.config.getoption(dest, default=None)
-        if value is not None:
-            self._folder = self.config.invocation_params.dir
-            # argparse treats the value "--" as the end of options and returns an empty
-            # list.
-            return "--" if value == [] else str(value), flag
-        self._folder = self.config.rootpath
-        text = _ini_text(self.config, dest)
-        return (text, f"ini option {dest}") if text else (None, "")
-
-    def read(self, dest: str, parse: Callable[[str], _T], default: _T) -> _T:
-        """
-        Return a parsed value, or the default if the value is unset or wrong.
-
-        Mistakes are collected for `finish`.
-        """
-        text, place = self._raw(dest)
-        if text is None:
-            return default
-        self._dest, self.texts[dest] = dest, masked(text)
-        try:
-            return parse(_not_empty(text))
-        except ValueError as error:
-            reason = str(error)
-        except OSError as error:  # The path cannot be accessed.
-            reason = f"it cannot be used ({error.strerror}); name another path"
-        self.mistakes.append(f"{place}={masked(text)}: {reason}")
-        return default
-
-    def word(self, dest: str, default: _Word) -> _Word:
-        """Return a value of an Enum. The default determines the Enum."""
-        from pytest_gpuperf.config import parse_word
-
-        return self.read(dest, parse_word(type(default)), default)
-
-    def flag(self, dest: str) -> bool:
-        """Return True if a flag is set."""
-        text, _ = self._raw(dest)
-        if text == "True":
-            self.texts[dest] = "true"
-        return text == "True"
-
-    def is_disabled_aside(self) -> bool:
-        """
-        Return True if a store is typed, but measuring is disabled elsewhere.
-
-        Elsewhere is the ini file or PYTEST_ADDOPTS, as opposed to the command line.
-        """
-        return (
-            self.flag("gpuperf_disable")
-            and _is_typed(self.config, "--gpuperf-baseline")
-            and not _is_typed(self.config, "--gpuperf-disable")
-        )
-
-    def path(self, text: str) -> str:
-        """
-        Resolve a path, from the start folder for an option or from the root for an ini
-        value.
-        """
-        path = self._folder / text
-        elsewhere = self._folder != self.config.invocation_params.dir
-        if elsewhere and not Path(text).is_absolute():
-            # Commands with this path are typed in the start folder.
-            self.texts[self._dest] = masked(_from_start(self.config, path))
-        return str(path)
-
-    def existing_folder(self, text: str) -> str:
-        """Return the path of an existing folder."""
-        path = self.path(text)
-        if not Path(path).is_dir():
-            message = "the folder does not exist; record one with --gpuperf-record"
-            raise ValueError(message)
-        return path
-
-    def writable_file(self, text: str) -> str:
-        """Return the path of a file that can be created, or "-" for standard output."""
-        if text == "-":
-            return text
-        path = self.path(text)
-        if Path(path).is_dir():
-            message = "the path is a folder; name a file"
-            raise ValueError(message)
-        if not Path(path).parent.is_dir():
-            message = "its folder does not exist; create it first"
-            raise ValueError(message)
-        return path
-
-    def html_file(self, text: str) -> str:
-        """Return the path of a file that can be created, after checking for Jinja2."""
-        from importlib.util import find_spec
-
-        path = self.writable_file(text)
-        if find_spec("jinja2") is None:
-            message = "Jinja2 is not installed; pip install 'pytest-gpuperf[html]'"
-            raise ValueError(message)
-        return path
-
-    def device(self, text: str) -> str:
-        """Return a GPU that exists and is visible to CUDA. A replay accepts any GPU."""
-        from pytest_gpuperf.collect.devices import choose_device, query_devices
-        from pytest_gpuperf.config import parse_device
-        from pytest_gpuperf.errors import ConfigError
-
-        device = parse_device(text)
-        if self._raw("gpuperf_replay")[0] is None:
-            try:
-                choose_device(query_devices(), device, os.environ)
-            except ConfigError as error:
-                raise ValueError(str(error)) from error
-        return device
-
-    def stores(self) -> dict[str, Any]:
-        """Return the fields of the store, and of the store that stands in for it."""
-        named = self.read("gpuperf_baseline", self._store, None)
-        folder = self.config.rootpath / _DEFAULT_STORE
-        found = str(folder) if named is None and folder.is_dir() else None
-        return {
-            "baseline": named or found,
-            "baseline_named": named is not None,
-            "baseline_fallback": self.read(
-                "gpuperf_baseline_fallback", self._store, None
-            ),
-        }
-
-    def shard(self) -> Shard | None:
-        """Return the shard that our option or those of pytest-split name, or None."""
-        from pytest_gpuperf.config import parse_shard
-        from pytest_gpuperf.model.shard import Shard
-
-        named: Shard | None = self.read("gpuperf_shard", parse_shard, None)
-        group, splits = (self.config.getoption(n, None) for n in ("group", "splits"))
-        split = Shard.of(group, splits)
-        if named and split and named != split:
-            self.mistakes.append(
-                f"--gpuperf-shard={named}: pytest-split runs group {group} of {splits}; "
-                "drop --gpuperf-shard"
-            )
-        if named is None:
-            self._check_shard_count()
-        return named or split
-
-    def _check_shard_count(self) -> None:
-        """Check the number of shards in a job of Kubernetes, where only we have it."""
-        from pytest_gpuperf.model.shard import Shard
-
-        count = os.environ.get(SHARD_COUNT, "")
-        index = os.environ.get("JOB_COMPLETION_INDEX", "")
-        if not (count and index.isdecimal() and len(index) < _MOST_DIGITS):
-            return
-        if Shard.read(f"{int(index) + 1}/{count}") is None:
-            self.mistakes.append(
-                f"{SHARD_COUNT}={masked(count)}: the job has the index {index}, counted "
-                f"from 0; set {SHARD_COUNT} to the number of its completions"
-            )
-
-    def _store(self, text: str) -> str:
-        if "://" in text:
-            return self._url(text)
-        path = Path(self.path(text.partition("::")[0]))
-        if path.suffix == ".py":
-            message = "a test file; the option takes a value: a folder or a .json file"
-            raise ValueError(message)
-        from pytest_gpuperf.model.url import before_project, sqlite_url
-
-        before = "" if path.exists() else before_project(text)
-        if before:
-            message = f"only databases have projects; write {before}"
-            raise ValueError(message)
-        url = sqlite_url(text)
-        if url is not None and not path.is_dir():
-            message = f"the file of a database; write {url}"
-            raise ValueError(message)
-        if path.is_file() and path.suffix.lower() != ".json":
-            message = "a file without the .json suffix; name a folder or a .json file"
-            raise ValueError(message)
-        return self.path(text)
-
-    def _url(self, text: str) -> str:
-        """Return the URL of a store. A relative file is resolved as a path is."""
-        from pytest_gpuperf.model.url import sqlite_file
-
-        start, root = self.config.invocation_params.dir, self.config.rootpath
-        file = sqlite_file(text)
-        # A store resolves a relative file against the root, as do we for most runs.
-        if start == root or file is None or Path(file).expanduser().is_absolute():
-            return text
-        path = self._folder / file
-        if self._folder != start:
-            self.texts[self._dest] = f"sqlite:///{_from_start(self.config, path)}"
-        return f"sqlite:///{path.as_posix()}"
-
-    def finish(self, read: Config) -> None:
-        """Check for conflicting options, and raise all mistakes as one error."""
-        if read.record and read.replay:
-            self.mistakes.append(
-                "--gpuperf-record and --gpuperf-replay exclude each other: "
-                "drop one of them"
-            )
-        if read.collectors and not read.replay:
-            from pytest_gpuperf.collect.registry import refusals
-
-            self.mistakes += refusals(read.collectors)
-        if read.against is not None and (read.replay or read.disable):
-            option = "--gpuperf-replay" if read.replay else "--gpuperf-disable"
-            self.mistakes.append(
-                f"--gpuperf-against measures, and {option} does not: drop one of them"
-            )
-        if read.disable and (read.update or read.record):
-            self.mistakes.append(
-                "--gpuperf-disable measures nothing to store or record: drop it, or "
-                "drop --gpuperf-update and --gpuperf-record"
-            )
-        writers: dict[str, list[str]] = {}
-        for form in ("json", "html", "markdown", "csv"):
-            path = getattr(read, form)
-            if path not in {None, os.devnull}:
-                place = os.path.realpath(path)
-                writers.setdefault(place, []).append(f"--gpuperf-{form}")
-        self.mistakes += [
-            f"{' and '.join(options)} name one file: give each report its own"
-            for options in writers.values()
-            if len(options) > 1
-        ]
-        if self.mistakes:
-            raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
-
-
-def _checkout(config: pytest.Config) -> Checkout:
-    from pytest_gpuperf.collect.checkout import checkout_of
-
-    start = config.invocation_params.dir
-    paths = [start / str(arg).partition("::")[0] for arg in config.args]
-    tests = [path for path in paths if path.exists()]  # The others are package names.
-    return checkout_of(config.rootpath, start, tests)
-
-
-def _from_start(config: pytest.Config, path: Path) -> str:
-    try:
-        return os.path.relpath(path, config.invocation_params.dir)
-    except ValueError:  # The path is on another drive.
-        return str(path)
 
 
 def is_controller(config: pytest.Config) -> bool:
@@ -814,7 +426,7 @@ def writes_reports(config: pytest.Config) -> bool:
         return False
     return any(
         config.getoption(name, default=None) not in {None, ""}
-        or _ini_text(config, name) != ""
+        or ini_text(config, name) != ""
         for name in _REPORTS
     )
 
@@ -830,9 +442,7 @@ def masked(text: str) -> str:
 
 def without_ours(arguments: Sequence[str]) -> tuple[str, ...]:
     """Remove the options of the plugin from pytest's arguments, and mask credentials."""
-    takes_value = {
-        f"--{option.name}": option.metavar is not None for option in _OPTIONS
-    }
+    takes_value = {f"--{name}": metavar is not None for name, metavar, _ in _OPTIONS}
     others: list[str] = []
     # True if the argument is the value of the option before it.
     is_value = False
@@ -843,33 +453,3 @@ def without_ours(arguments: Sequence[str]) -> tuple[str, ...]:
         else:
             others.append(masked(argument))
     return tuple(others)
-
-
-def _not_empty(text: str) -> str:
-    """Return a value, or raise ValueError if it is empty, as from an unset variable."""
-    if not text.strip():
-        message = "the value is empty; drop the option, or give it a value"
-        raise ValueError(message)
-    return text
-
-
-def _peaks(text: str) -> DeclaredPeaks:
-    from pytest_gpuperf.model.roofline import parse_peaks
-
-    return _parsed(parse_peaks, text)
-
-
-def _grades(text: str) -> Mapping[str, Bands]:
-    from pytest_gpuperf.judge.grade import parse_grades
-
-    return _parsed(parse_grades, text)
-
-
-def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """Return a parsed value. A ConfigError is raised as a ValueError."""
-    from pytest_gpuperf.errors import ConfigError
-
-    try:
-        return parse(text)
-    except ConfigError as error:
-        raise ValueError(str(error)) from error

@@ -116,7 +116,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not options.is_child(config):  # An old revision may still have mistakes.
         options.check_ini(config)
     if options.is_configured(config):
-        options.config_of(config)  # Reports wrong values before collection.
+        from pytest_gpuperf.settings import config_of
+
+        config_of(config)  # Reports wrong values before collection.
     if options.is_controller(config):
         _start(config)
 
@@ -143,10 +145,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if options.writes_reports(config):
         from pytest_gpuperf.errors import GpuPerfError
         from pytest_gpuperf.pipeline import keeping
+        from pytest_gpuperf.settings import config_of
 
         # They stay interrupted unless the run ends normally.
         try:
-            keeping.write_interrupted(options.config_of(config))
+            keeping.write_interrupted(config_of(config))
         except GpuPerfError as error:
             raise pytest.UsageError(f"gpuperf: {error}") from error
     if options.must_judge(config):

@@ -137,7 +137,7 @@ def commands(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.stem)
 def test_every_command_of_a_page_is_one(page: Path) -> None:
     """The parser of the command takes it, and pytest's options are ours or pytest's."""
-    known = {f"--{each.name}" for each in options._OPTIONS}
+    known = {f"--{name}" for name, _, _ in options._OPTIONS}
     for command in commands(page):
         program, *typed = shlex.split(command.partition(" | ")[0], comments=True)
         named = {word.partition("=")[0] for word in typed if "--gpuperf-" in word}

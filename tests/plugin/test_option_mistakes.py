@@ -245,7 +245,7 @@ def test_pyproject_holds_numbers_and_lists(project: Project, text: str) -> None:
     """As TOML has them, with no warning of pytest's."""
     project.write(text, "pyproject.toml")
     project.write("""
-        from pytest_gpuperf.options import config_of
+        from pytest_gpuperf.settings import config_of
 
         def test_it(request):
             config = config_of(request.config)

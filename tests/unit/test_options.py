@@ -23,6 +23,7 @@ from pytest_gpuperf.config import (
     Update,
 )
 from pytest_gpuperf.model.shard import Shard
+from pytest_gpuperf.settings import config_of
 
 # option, what is written, what is read, another text, what is read then
 EACH: dict[str, tuple[str, object, str, object]] = {
@@ -97,7 +98,7 @@ def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(pytester: pytest.Pytester, name: str, *arguments: str) -> Any:
     """Return one field of the Config that a command line gives."""
     config = pytester.parseconfig(*PLUGIN, *arguments)
-    return getattr(options.config_of(config), FIELDS.get(name, name))
+    return getattr(config_of(config), FIELDS.get(name, name))
 
 
 def here(value: object, root: str) -> object:
@@ -107,7 +108,7 @@ def here(value: object, root: str) -> object:
 
 def test_every_option_is_tried_here() -> None:
     """An option that is added without a row in this file fails this test."""
-    declared = {option.name for option in options._OPTIONS}
+    declared = {name for name, _, _ in options._OPTIONS}
     tried = {f"gpuperf-{name.replace('_', '-')}" for name in (*EACH, *FLAGS)}
 
     assert declared == tried
@@ -136,7 +137,7 @@ def test_the_command_line_alone_works(
     """No ini file is needed; what was given is kept as text for the report."""
     text, meant, _, _ = EACH[name]
     flag = f"--gpuperf-{name.replace('_', '-')}={text}"
-    config = options.config_of(pytester.parseconfig(*PLUGIN, flag))
+    config = config_of(pytester.parseconfig(*PLUGIN, flag))
 
     assert getattr(config, FIELDS.get(name, name)) == here(meant, root)
     assert dict(config.option_texts) == {f"gpuperf_{name}": text}
@@ -245,7 +246,7 @@ def test_a_wrong_ini_value_is_a_usage_error(
         pytest.UsageError,
         match="ini option gpuperf_jit_cache=frsh: write fresh or keep",
     ):
-        options.config_of(config)
+        config_of(config)
 
 
 def test_defaults_are_those_of_config(pytester: pytest.Pytester, root: str) -> None:
@@ -253,17 +254,15 @@ def test_defaults_are_those_of_config(pytester: pytest.Pytester, root: str) -> N
     config = pytester.parseconfig(*PLUGIN)
 
     checkout = checkout_of(root, root)
-    assert options.config_of(config) == Config(root=root, checkout=checkout)
+    assert config_of(config) == Config(root=root, checkout=checkout)
     assert options.is_configured(config) is False
 
 
 def test_a_found_store_is_not_a_named_one(pytester: pytest.Pytester, root: str) -> None:
     """`.gpuperf` at the root is compared with, and never fails a test."""
     pytester.mkdir(".gpuperf")
-    found = options.config_of(pytester.parseconfig(*PLUGIN))
-    named = options.config_of(
-        pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=.gpuperf")
-    )
+    found = config_of(pytester.parseconfig(*PLUGIN))
+    named = config_of(pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=.gpuperf"))
 
     assert (found.baseline, found.baseline_named) == (f"{root}/.gpuperf", False)
     assert (named.baseline, named.baseline_named) == (f"{root}/.gpuperf", True)
@@ -278,8 +277,8 @@ def test_an_ini_path_is_seen_from_the_root(
         "gpuperf_record = rec\n"
     )
     monkeypatch.chdir("kept")
-    config = options.config_of(pytester.parseconfig(*PLUGIN))
-    typed = options.config_of(
+    config = config_of(pytester.parseconfig(*PLUGIN))
+    typed = config_of(
         pytester.parseconfig(
             *PLUGIN, "--gpuperf-baseline=base", "--gpuperf-json=r.json"
         )
@@ -302,10 +301,10 @@ def test_the_file_of_a_url_is_seen_as_a_path(
         "[pytest]\ngpuperf_baseline = sqlite:///perf.db#kernels\n"
         "gpuperf_baseline_fallback = sqlite:////srv/perf.db\n"
     )
-    at_root = options.config_of(pytester.parseconfig(*PLUGIN))
+    at_root = config_of(pytester.parseconfig(*PLUGIN))
     monkeypatch.chdir("kept")
-    of_ini = options.config_of(pytester.parseconfig(*PLUGIN))
-    typed = options.config_of(
+    of_ini = config_of(pytester.parseconfig(*PLUGIN))
+    typed = config_of(
         pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=sqlite:///perf.db")
     )
 
@@ -354,7 +353,7 @@ def test_a_wrong_value_is_a_usage_error(
     config = pytester.parseconfig(*PLUGIN, f"--gpuperf-{name}={text}")
 
     with pytest.raises(pytest.UsageError, match=f"gpuperf: --gpuperf-{name}="):
-        options.config_of(config)
+        config_of(config)
 
 
 @pytest.mark.parametrize(

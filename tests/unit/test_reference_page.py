@@ -72,8 +72,8 @@ def test_every_option_is_told(tables: dict[str, dict[str, list[str]]]) -> None:
     assert [
         (option, cells[0], cells[1]) for option, cells in tables["option"].items()
     ] == [
-        (f"--{each.name}", each.metavar or "", f"`{each.name.replace('-', '_')}`")
-        for each in options._OPTIONS
+        (f"--{name}", metavar or "", f"`{name.replace('-', '_')}`")
+        for name, metavar, _ in options._OPTIONS
     ]
 
 

@@ -16,6 +16,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -204,7 +205,7 @@ class Controller:
             from pytest_gpuperf.hooks.gate import Gate
             from pytest_gpuperf.hooks.measuring import identity_of
 
-            run_id = options.config_of(self.config).run_id
+            run_id = config_of(self.config).run_id
             identity = identity_of({**self._run, "writer": "main"}, run_id)
             self._gate = Gate(self.config, identity)
             # Some of these tests were going to measure and did not.
@@ -228,7 +229,7 @@ def refuse_each(config: pytest.Config) -> None:
     if config.getoption("dist", default="no") != "each":
         return
     workers = config.pluginmanager.getplugin("dsession").nodemanager.specs
-    if len(workers) > 1 and not options.config_of(config).disable:
+    if len(workers) > 1 and not config_of(config).disable:
         message = (
             f"gpuperf: --dist each would measure each test on {len(workers)} workers, and "
             "a run has one value of each: start pytest once for each machine, into one "
@@ -255,7 +256,7 @@ def command_line(config: pytest.Config) -> CommandLine:
     from pytest_gpuperf.config import JitCache
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-    read = options.config_of(config)
+    read = config_of(config)
     workerinput = getattr(config, "workerinput", None) or worker_start(config)
     start = workerinput[options.WORKER_START]
     launcher = options.launcher_in(config)

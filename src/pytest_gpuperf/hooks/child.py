@@ -24,6 +24,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import ChildAnswer, Measured
 from pytest_gpuperf.pipeline.repeat import LAUNCHED, ChildSpec, launch_file
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -107,7 +108,7 @@ class Child:
     def bench(self) -> Bench:
         """Create the bench of the child, for measuring or for marking ranges for a profiler."""
         measuring_only = replace(
-            options.config_of(self.config),
+            config_of(self.config),
             baseline=None,
             baseline_named=False,
             update=None,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf import options
 from pytest_gpuperf.collect.parameters import parameters_digest
 from pytest_gpuperf.collect.syntax import function_digest
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -86,7 +86,7 @@ def parameters_of(item: pytest.Item) -> str | None:
 # inside another pytest.
 @functools.lru_cache(maxsize=2)
 def _checkout(config: pytest.Config) -> tuple[str, ...]:
-    checkout = options.config_of(config).checkout
+    checkout = config_of(config).checkout
     spellings = (checkout.root, *checkout.spellings)
     return tuple(text for text in spellings if len(text) > 1)  # "/" is no checkout.
 

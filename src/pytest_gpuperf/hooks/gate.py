@@ -31,6 +31,7 @@ from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -70,7 +71,7 @@ class Gate:
         self, config: pytest.Config, identity: ProcessIdentity | None = None
     ) -> None:
         self.config = config
-        read, command = options.config_of(config), command_line(config)
+        read, command = config_of(config), command_line(config)
         if identity is not None:
             self.suite = Suite(Site.in_process(read, identity), command)
         else:

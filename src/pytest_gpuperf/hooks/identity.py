@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_gpuperf import options
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.terminal import twins_line
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -53,7 +53,7 @@ class KeyMaker:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        read = options.config_of(config)
+        read = config_of(config)
         self._checkout: Checkout = read.checkout
         self._start = str(config.invocation_params.dir)
         self._rootdir = read.option_texts.get("rootdir", ".")

@@ -30,6 +30,7 @@ from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -378,7 +379,7 @@ def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
         return []
     check = config.stash.get(_CHECK, None)
     if check is None:
-        settings = options.config_of(config)
+        settings = config_of(config)
         # A replayed run can be judged on any machine and needs no GPU.
         device = settings.device if settings.replay is None else None
         load = functools.partial(_catalogue, device=device)

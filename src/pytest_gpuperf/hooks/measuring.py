@@ -44,6 +44,7 @@ from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slugs_of_machine
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.terminal import machine_line, slow_line, start_lines
+from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -300,7 +301,7 @@ class Measuring:
     def in_worker(cls, config: pytest.Config) -> Measuring:
         """Create the object of an xdist worker, which shares the session of its controller."""
         identity = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
-        read = options.config_of(config)
+        read = config_of(config)
         if isinstance(identity, str):
             process = codec.from_text(identity, ProcessIdentity)
         else:

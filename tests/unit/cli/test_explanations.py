@@ -18,7 +18,7 @@ SLUGS = [
     for kind in (getattr(errors, name) for name in errors.__all__)
     if isinstance(kind, type) and issubclass(kind, errors.GpuPerfError)
 ]
-OPTIONS = [f"--{option.name}" for option in options._OPTIONS]
+OPTIONS = [f"--{name}" for name, _, _ in options._OPTIONS]
 NAMES = [*(reason.value for reason in Reason), *SLUGS, *METRICS, *OPTIONS]
 
 
