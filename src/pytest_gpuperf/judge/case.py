@@ -489,19 +489,18 @@ def case_of(
         launches=_launches(estimate, about, compared, sessions)
         if estimate is not None and estimate.source == Source.NCU_REPORT
         else None,
-        # Most measurements have no machine code at hand.
-        code=None
-        if first.code_digest is None
-        else _code(usable, choice, compared, sessions),
+        code=_code(usable, choice, compared, sessions),
     )
 
 
 def _code(
-    records: Iterable[Record],
+    records: Sequence[Record],
     choice: str | None,
     comparable: Sequence[StoredValue],
     sessions: Iterable[StoredRecord],
 ) -> Sameness | None:
+    if not records or records[0].code_digest is None:  # Nearly always.
+        return None
     ids = set(map(_SESSION_ID, comparable))
     return same_code(
         [record for record in records if record.choice == choice],
