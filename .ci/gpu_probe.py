@@ -9,6 +9,7 @@ in the order of what a wrong answer would cost.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -456,11 +457,68 @@ def rivals() -> Iterator[Row]:
     yield {"we_open_after_torch": opened()}
 
 
+def modules() -> Iterator[Row]:
+    """Which code does CUPTI show when a module is loaded, and does another thread hang?"""
+    import threading
+
+    import torch
+
+    from pytest_gpuperf.collect.binary.identity import code_identities
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+    from pytest_gpuperf.collect.runner import ProcessRunner
+
+    sys.path.insert(0, str(COPY.parent))
+    kernel = importlib.import_module("triton_kernel").add_one_kernel
+
+    x = torch.ones(1 << 12, device="cuda")
+    collector = ActivityCollector(torch.cuda.synchronize)
+    collector.open()
+    compiled = kernel[(4,)](x, x.numel(), block=1024)
+    torch.cuda.synchronize()
+    shown, own = collector.modules.contents, compiled.asm["cubin"]
+    yield {"modules": [len(code) for code in shown], "triton": len(own)}
+    yield {"has_the_bytes_of_triton": own in shown}
+    runner = ProcessRunner()
+    identities = [code_identities(code, runner=runner) for code in (own, *shown)]
+    yield {"identities": [{k: str(v) for k, v in each.items()} for each in identities]}
+
+    # Libraries are loaded lazily, at their first call.
+    for name, call in (("sort", x.sort), ("fft", lambda: torch.fft.fft(x))):
+        before = len(collector.modules.contents)
+        took_ns = _taken_ns(call)
+        torch.cuda.synchronize()
+        count = len(collector.modules.contents) - before
+        yield {"library": name, "first_call_ns": took_ns, "new_modules": count}
+
+    # The callback needs the interpreter, and the driver may hold a lock of its own.
+    for block in (512, 2048):
+        thread = threading.Thread(
+            target=lambda n=block: kernel[(2,)](x, x.numel(), block=n)
+        )
+        thread.start()
+        while thread.is_alive():
+            x.add_(1)
+        thread.join()
+    torch.cuda.synchronize()
+    yield {"no_hang": len(collector.modules.contents)}
+    collector.close()
+
+
 QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     question.__name__: question
     for question in (
         *(labels, cold_sample, launch_gaps, counters, nvml, ncu),
-        *(flushes, idle_waits, rivals, torch_first, buffers, openings, gpm, event_gaps),
+        *(
+            modules,
+            flushes,
+            idle_waits,
+            rivals,
+            torch_first,
+            buffers,
+            openings,
+            gpm,
+            event_gaps,
+        ),
     )
 }
 

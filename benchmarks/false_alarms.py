@@ -19,6 +19,7 @@ mixture, and one test in ten is 10 to 60 % slower in today's suite alone, becaus
 tests run before it. `--own 1` lets each stored session have timed 8 tests alone, in turn.
 `--part` runs a part, whose first values are alone, too. `--shards 8` counts alarms in runs
 of eight such suites, each a shard on its own machine. `--device` gives times of a GPU,
+`--same-code 0.5` lets the machine code of half of the tests be known to be the same,
 `--choices` shows what an autotuner chose, `--better` asks for improvements: the mirror
 image. The last two columns are the runs in 100 whose unchanged tests are told as another
 alone, and the share of the planted +30 % that is. Not simulated: workers that measure side
@@ -54,6 +55,7 @@ from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     REFERENCES as REFERENCES_ID,
@@ -229,6 +231,8 @@ class Size:
         better: Whether improvements are asked for.
 
         shards: Suites that are the shards of one run.
+
+        same_code: Share of the tests of which the machine code is known to be the same.
     """
 
     tests: int
@@ -241,6 +245,7 @@ class Size:
     choices: bool = False
     better: bool = False
     shards: int = 1
+    same_code: float = 0.0
 
     @property
     def sign(self) -> int:
@@ -415,6 +420,10 @@ def _case(suite: Suite, column: int, planted: float) -> Case:
         stored=_stored(suite, column),
         bound_class=_bound_class(suite),
         session=now if suite.size.part else None,
+        # Never of the first test, into which changes are planted.
+        code=Sameness.SAME
+        if column >= suite.size.tests * (1 - suite.size.same_code)
+        else None,
     )
 
 
@@ -879,6 +888,7 @@ def main() -> None:
         "--own", default="0", help="processes that time stored tests alone (0)"
     )
     parser.add_argument("--shards", type=int, default=1, help="of a run (1)")
+    parser.add_argument("--same-code", type=float, default=0.0, help="see above")
     for name in ("part", "device", "choices", "better"):
         parser.add_argument(f"--{name}", action="store_true", help="see above")
     parser.add_argument(
@@ -930,6 +940,7 @@ def _sizes(options: argparse.Namespace) -> Iterator[Size]:
             choices=options.choices,
             better=options.better,
             shards=options.shards,
+            same_code=options.same_code,
         )
 
 

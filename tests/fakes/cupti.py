@@ -22,6 +22,7 @@ _KEPT: list[Any] = []  # cupti-python 13.0.1 complains when a record of ours is 
 _OLD_NAME, _OLD_SIZE = 16, 24  # of CUpti_SubscriberParams: where they lie
 _SIZES = (32, 40)  # of it, without and with allowMultipleSubscribers
 _RUNTIME, _DRIVER = 5, 4
+_RESOURCES = 3  # CUPTI_CB_DOMAIN_RESOURCE
 LAUNCH_KERNEL, GRAPH_LAUNCH, MEMCPY, MEMSET = 307, 514, 277, 216  # driver's calls
 RUNTIME_LAUNCH, RUNTIME_MEMCPY, RUNTIME_MEMSET = 211, 41, 51
 
@@ -67,6 +68,8 @@ class FakeCupti:
 
         threads: Labels of each thread, by kind.
 
+        events: The events of resources that are enabled.
+
         log: Functions that were called, in order.
     """
 
@@ -86,6 +89,8 @@ class FakeCupti:
         self.inner_calls = False
         self.lead_ns = 1_500
         self.lost_count = 0
+        self.events: set[int] = set()
+        self.callback: Any = None
         self.threads: dict[str, dict[int, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -121,6 +126,7 @@ class FakeCupti:
             ctypes.memmove(target, text, len(text))
             raise self.cuptiError(39)
         self.holder = "CUPTI for gpuperf"
+        self.callback = callback
         return 77
 
     def subscribe(self, callback: object, userdata: object) -> int:
@@ -130,12 +136,23 @@ class FakeCupti:
         if self.holder is not None:
             raise self.cuptiError(39)
         self.holder = "unnamed"
+        self.callback = callback
         return 77
 
     def unsubscribe(self, subscriber: int) -> None:
         self._called("unsubscribe")
         assert subscriber == 77
         self.holder = None
+        self.callback = None
+        self.events.clear()
+
+    def enable_callback(
+        self, enable: int, subscriber: int, domain: int, event: int
+    ) -> None:
+        """Enable an event of the domain of resources."""
+        self._called("enable_callback")
+        assert (enable, subscriber, domain) == (1, 77, _RESOURCES)
+        self.events.add(event)
 
     def activity_register_callbacks(
         self, requested: Callable[[], object], completed: Callable[[list[Any]], None]
@@ -210,6 +227,23 @@ class FakeCupti:
     def advance(self, ns: int) -> None:
         """Let time pass on the host."""
         self.now_ns += ns
+
+    def load(self, module_id: int, cubin: bytes | None, *, event: int = 6) -> None:
+        """
+        Load a module, or unload it (7).
+
+        The binding gave its callback these arguments of a libcupti that was written for it
+        (cupti-python 13.4); the code is at its address during the call only.
+        """
+        if self.callback is None or event not in self.events:
+            return
+        content = ctypes.create_string_buffer(cubin or b"", len(cubin or b"") + 1)
+        address = 0 if cubin is None else ctypes.addressof(content)
+        module = (ctypes.c_size_t * 3)(module_id, len(cubin or b""), address)
+        resource = (ctypes.c_size_t * 3)(1, 2, ctypes.addressof(module))
+        data = self.real.ResourceData.from_ptr(ctypes.addressof(resource))
+        self.callback(None, _RESOURCES, event, data)
+        ctypes.memset(content, 0, len(content))
 
     def synchronize(self) -> None:
         """Wait until the device is idle."""

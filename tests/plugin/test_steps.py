@@ -641,6 +641,41 @@ def test_a_disabled_loop_runs_unmeasured(project: Project) -> None:
     assert lines(ended, "SKIPPED", "disabled: throughput")
 
 
+@pytest.mark.parametrize(
+    "asked", ['steps["phase.forward"]', "steps.summary", "steps.profile"]
+)
+def test_what_an_unmeasured_loop_recorded_is_unmeasured(
+    project: Project, asked: str
+) -> None:
+    """It has no phase by any name, so no name is wrong."""
+    project.write(
+        body(
+            "with gpuperf.steps() as steps:",
+            "    run(steps)",
+            f"assert {asked}",
+        )
+    )
+    ended = project.run("--gpuperf-disable", "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "SKIPPED", "disabled")
+
+
+def test_an_unmeasured_loop_refuses_names_of_no_metric(project: Project) -> None:
+    """A mistake in a name is told wherever the test runs."""
+    project.write(
+        body(
+            "with gpuperf.steps() as steps:",
+            "    run(steps)",
+            'assert steps["fase.forward"]',
+        )
+    )
+    ended = project.run("--gpuperf-disable")
+
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "UnknownMetricError", "fase.forward")
+
+
 def test_a_recorded_loop_is_judged_again(project: Project) -> None:
     """With its summary, scorecard and all; this machine's own steps do not matter."""
     test = body(

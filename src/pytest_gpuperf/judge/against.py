@@ -432,8 +432,11 @@ def _verdict(
     )
     against = AgainstEvidence(block_count=0)
     if ruling.change is not None:
-        limit = ruling.decidable_limit
-        against = replace(ruling.change.evidence, decidable_limit=limit)
+        against = replace(
+            ruling.change.evidence,
+            decidable_limit=ruling.decidable_limit,
+            code=pair.case.code,
+        )
     return replace(verdict, against=against)
 
 

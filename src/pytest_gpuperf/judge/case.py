@@ -21,10 +21,12 @@ from pytest_gpuperf.model.environment import (
     differences,
     differences_from_stored,
     facts_of,
+    family_of,
     same_company,
     same_count,
 )
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.identity import Sameness, sameness_of_all
 from pytest_gpuperf.model.metric import Better, Combine, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
     COMPARED_SESSIONS,
@@ -233,6 +235,9 @@ class Case(BulkRecord, frozen=True, kw_only=True):
 
         launches: Launches behind a total of a captured report: the mean of the stored
             sessions, and the number now. None if they are equal or unknown.
+
+        code: Whether the kernels have the machine code of all compared sessions. None if
+            unknown.
     """
 
     key: RecordKey
@@ -259,6 +264,22 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     host: Host | None = None
     session: Session | None = None
     launches: tuple[float, float] | None = None
+    code: Sameness | None = None
+
+    @property
+    def runs_same_code(self) -> bool:
+        """
+        True if no change of the code can have moved the value.
+
+        A time of the device, of the same kernels in the same grids and as many launches, with
+        the same machine code, as in all compared sessions.
+        """
+        if self.code is not Sameness.SAME or self.estimate is None:
+            return False
+        family = family_of(self.metric.name, self.estimate.source)
+        return family is Family.DEVICE_TIME and all(
+            stored.choice == self.choice for stored in self.stored
+        )
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -468,7 +489,46 @@ def case_of(
         launches=_launches(estimate, about, compared, sessions)
         if estimate is not None and estimate.source == Source.NCU_REPORT
         else None,
+        code=_code(usable, choice, compared, sessions),
     )
+
+
+def _code(
+    records: Sequence[Record],
+    choice: str | None,
+    comparable: Sequence[StoredValue],
+    sessions: Iterable[StoredRecord],
+) -> Sameness | None:
+    if not records or records[0].code_digest is None:  # Nearly always.
+        return None
+    ids = set(map(_SESSION_ID, comparable))
+    return same_code(
+        [record for record in records if record.choice == choice],
+        [session for session in sessions if session.session.id in ids],
+    )
+
+
+def same_code(
+    records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> Sameness | None:
+    """
+    Return whether processes ran the machine code of all stored sessions.
+
+    Args:
+        records: The records of the processes, all of one choice of kernels.
+
+        sessions: The compared sessions, in order.
+
+    Returns:
+        The result, or None if unknown or if the processes ran different code.
+    """
+    now = {record.code_digest for record in records}
+    if len(now) != 1:
+        return None
+    # As the rule does, which compares inside the choice of kernels if it can.
+    inside = [s for s in sessions if s.choice == records[0].choice]
+    compared = inside if len(inside) >= POLICY.least_sessions else sessions
+    return sameness_of_all([s.code_digest for s in compared], *now)
 
 
 def _held(

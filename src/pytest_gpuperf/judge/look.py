@@ -7,6 +7,7 @@ them because theirs do not, so that their changes show the machine drift.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
@@ -39,7 +40,12 @@ from pytest_gpuperf.judge.rule import (
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
-from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.model.run import MachineShift
 
 Name = tuple[RecordKey, str]
@@ -371,7 +377,7 @@ def plan_retests(
     elsewhere = (case.key.test_id for case in suspected if case.host is not None)
     # A few tests show a shared change as well as all tests would.
     shared = {case.name for case, look in pairs if look.shared}
-    few = choose_controls([case for case in noisy if case.name in shared], policy)
+    few = _some_of([case for case in noisy if case.name in shared], policy)
     own = (case.key.test_id for case in noisy if case.name not in shared)
     suspects = dict.fromkeys((*own, *few, *straddling))
     tests = {case.key.test_id for case in noisy}
@@ -410,23 +416,49 @@ def look_policy(config: Config) -> Policy:
 
 def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
     """
-    Choose some tests of every class, spread over the whole run.
+    Choose the controls of every class: tests with the same machine code, then others.
 
-    The first tests alone would only show the machine at the beginning of the run.
+    Only the machine can have moved a test of which the machine code is the same.
 
     Args:
         steady: Cases that can represent their class, in the order of the run.
 
         policy: The rule's constants.
     """
-    by_class: dict[str, dict[str, None]] = {}
-    for case in steady:
-        by_class.setdefault(case.bound_class.value, {})[case.key.test_id] = None
+    proven = {case.key.test_id for case in steady if case.runs_same_code}
+    first = [case for case in steady if case.key.test_id in proven]
+    others = [case for case in steady if case.key.test_id not in proven]
+    return _some_of(first, policy, others=others)
+
+
+def _some_of(
+    cases: Sequence[Case], policy: Policy, *, others: Sequence[Case] = ()
+) -> tuple[str, ...]:
+    """
+    Return some tests of every class, spread over the whole run.
+
+    The first tests alone would only show the machine at the beginning of the run.
+
+    Args:
+        cases: The cases to choose from, in the order of the run.
+
+        policy: The rule's constants.
+
+        others: Cases that fill up a class with too few tests.
+    """
+    left = Counter(dict.fromkeys(BoundClass, policy.control_count))
     chosen: dict[str, None] = {}
-    for test_ids in map(list, by_class.values()):
-        count = min(policy.control_count, len(test_ids))
-        places = (place * len(test_ids) // count for place in range(count))
-        chosen |= dict.fromkeys(test_ids[place] for place in places)
+    for several in (cases, others):
+        by_class: dict[BoundClass, dict[str, None]] = {}
+        for case in several:
+            by_class.setdefault(case.bound_class, {})[case.key.test_id] = None
+        for bound_class, test_ids in by_class.items():
+            ids = [*test_ids]
+            count = min(left[bound_class], len(ids))
+            left[bound_class] -= count
+            chosen |= dict.fromkeys(
+                ids[place * len(ids) // count] for place in range(count)
+            )
     return tuple(chosen)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_gpuperf.judge.case import same_code
 from pytest_gpuperf.model.environment import (
     SOFT_MACHINE_FACTS,
     STATE_FACTS,
@@ -14,7 +15,7 @@ from pytest_gpuperf.model.environment import (
     family_of,
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.identity import Sameness, sameness
+from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, StoredRecord
 from pytest_gpuperf.model.verdict import (
@@ -34,6 +35,12 @@ _OF_CAUSES = {
     Cause.NOISY_MACHINE: (Origin.MACHINE, Clue.NOISY_MACHINE),
     Cause.SEEN_BEFORE: (Origin.NOISE, Clue.SEEN_BEFORE),
     Cause.SHARED_MOVE: (Origin.MACHINE, Clue.SHARED_MOVE),
+}
+# Between two trees that were measured side by side.
+_OF_SIDES = {
+    Sameness.CHANGED: Clue.MACHINE_CODE,
+    Sameness.SAME_CODE: Clue.DATA_OR_SHAPE,
+    Sameness.SAME: Clue.SAME_ON_BOTH_SIDES,
 }
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})
 # Reasons of a worsening that more data may decide.
@@ -100,15 +107,10 @@ def background_of(
         for s in sessions
         if span.first_unix_s <= s.session.started_unix_s <= span.last_unix_s
     ]
-    answers = [sameness(s.code_digest, record.code_digest) for s in held]
-    # The mean of the sessions includes each of them.
-    known = [answer for answer in answers if answer is not None]
-    moved = next((a for a in reversed(known) if a is not Sameness.SAME), None)
-    is_same = bool(known) and len(known) == len(answers)
     return Background(
         session=session,
         stored=tuple(s.session for s in held),
-        code=moved or (Sameness.SAME if is_same else None),
+        code=same_code([record], held),
     )
 
 
@@ -151,7 +153,11 @@ def _of_revision(verdict: Verdict) -> OriginEvidence:
     null = None if against is None else against.null_fraction
     if change is not None and null is not None and abs(change.effect or 0.0) < null:
         return OriginEvidence(origin=Origin.NOISE, clue=Clue.WITHIN_NULL)
-    return OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_FILES)
+    code = None if against is None else against.code
+    clue = Clue.OTHER_FILES if code is None else _OF_SIDES[code]
+    if clue is Clue.SAME_ON_BOTH_SIDES and not _is_of_kernels(verdict):
+        clue = Clue.OTHER_FILES
+    return OriginEvidence(origin=Origin.CODE, clue=clue)
 
 
 def _of_files(verdict: Verdict, background: Background) -> OriginEvidence | None:

@@ -436,6 +436,7 @@ def _of_values(
             block_count=block_count,
             old_values=comparison.stored[0].run_values,
             new_values=comparison.current.run_values,
+            code=case.code,
         )
         verdict = verdict_of(case, outcome, reason, change=change)
         return SidePair(case=case, verdict=replace(verdict, against=evidence))
@@ -484,6 +485,7 @@ def _stored(record: Record) -> StoredRecord:
         facts=record.facts,
         soft_facts=record.soft_facts,
         parameters_digest=record.parameters_digest,
+        code_digest=record.code_digest,
     )
 
 

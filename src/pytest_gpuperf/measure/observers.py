@@ -222,6 +222,11 @@ class Observers:
             self._rests = False
         return self._activity
 
+    @property
+    def loaded_code(self) -> tuple[bytes, ...]:
+        """The cubins that the driver has loaded while CUPTI was open, as far as known."""
+        return () if self._activity is None else self._activity.modules.contents
+
     def _meet_kineto(self, activity: ActivityCollector) -> None:
         """Let torch's profiler subscribe first, or report that it excludes this plugin."""
         from pytest_gpuperf.collect.cupti import kineto

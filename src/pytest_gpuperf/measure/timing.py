@@ -526,15 +526,16 @@ class TimingMeasurer:
     def _with_code(self, record: Record) -> Record:
         """Add the digest of the machine code, if that of all kernels is at hand."""
         activity = record.activity
-        # Most programs load no compiler.
-        if activity is None or "triton" not in sys.modules:
+        loaded = self.observers.loaded_code
+        # Most programs load no compiler, and no code after CUPTI was opened.
+        if activity is None or not (loaded or "triton" in sys.modules):
             return record
         if activity.choice is None or len(activity.kernels) < activity.kernels_count:
             return record
         from pytest_gpuperf.collect.binary.compiled import launched_identity
 
         shapes = [use.shape for use in activity.kernels]
-        identity = launched_identity(shapes, runner=self._site.runner)
+        identity = launched_identity(shapes, runner=self._site.runner, loaded=loaded)
         digest = None if identity is None else str(identity)
         return replace(record, code_digest=digest)
 

@@ -7,6 +7,7 @@ from enum import Enum
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap
+from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import SessionValue
 
@@ -274,6 +275,9 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
             could decide if nothing changed, at least what these blocks detect. Only for
             a test that was given up early because its own limit is far smaller, else
             None.
+
+        code: Whether the kernels of both sides have the same machine code. None if
+            unknown.
     """
 
     block_count: int
@@ -282,6 +286,7 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
     effects: tuple[float, ...] = ()
     null_fraction: float | None = None
     decidable_limit: float | None = None
+    code: Sameness | None = None
 
     def __post_init__(self) -> None:
         """Reject numbers that are not finite."""

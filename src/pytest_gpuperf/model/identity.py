@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from pytest_gpuperf.errors import RecordError
@@ -105,6 +105,27 @@ def sameness(then: str | None, now: str | None) -> Sameness | None:
     old = None if then is None else CodeIdentity.read(then)
     new = None if now is None else CodeIdentity.read(now)
     return None if old is None or new is None else new.compared(old)
+
+
+def sameness_of_all(then: Sequence[str | None], now: str | None) -> Sameness | None:
+    """
+    Compare the stored identities of several sessions with the current one.
+
+    Args:
+        then: The earlier identities as stored, in order, None for an unknown one.
+
+        now: The current identity as stored, or None if unknown.
+
+    Returns:
+        The last result that is not *same*. *Same* only if every identity is known.
+    """
+    if now is None:
+        return None
+    answers = [sameness(stored, now) for stored in then]
+    for answer in reversed(answers):
+        if answer not in {None, Sameness.SAME}:
+            return answer
+    return Sameness.SAME if answers and None not in answers else None
 
 
 def digest_of(content: object) -> str:

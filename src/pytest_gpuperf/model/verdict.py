@@ -136,6 +136,7 @@ class Clue(str, Enum):
     OTHER_FILES = "other-files"  # Both trees were measured side by side.
     SAME_COMMIT = "same-commit"  # No file differs.
     SAME_MACHINE_CODE = "same-machine-code"
+    SAME_ON_BOTH_SIDES = "same-on-both-sides"  # The machine code of two trees.
     SEEN_BEFORE = "seen-before"  # Stored sessions were as slow.
     SETTINGS = "settings"  # Packages, threads or workers differ.
     SHARED_MOVE = "shared-move"  # Most tests of the class moved alike.

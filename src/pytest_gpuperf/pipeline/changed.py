@@ -46,6 +46,7 @@ from pytest_gpuperf.pipeline.proof import (
     names_changed,
     same_tests,
     used_names,
+    without_tools,
 )
 from pytest_gpuperf.pipeline.sides import loaded_here
 from pytest_gpuperf.report.display import commit as short
@@ -338,7 +339,7 @@ def _outputs(config: Config) -> tuple[str, ...]:
 
 def _changes(repository: Repository, commit: str, config: Config) -> Changes:
     """Return the changes since a commit, without the store and the reports of the run."""
-    changes = repository.changes(repository.commit_of(commit))
+    changes = without_tools(repository.changes(repository.commit_of(commit)))
     outputs = _outputs(config)
 
     def kept(paths: frozenset[str]) -> frozenset[str]:

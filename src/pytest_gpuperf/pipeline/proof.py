@@ -19,7 +19,7 @@ from pytest_gpuperf.collect.outside import is_of_library
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Changes
 from pytest_gpuperf.model.change import Side
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import FileList
 
@@ -72,8 +72,15 @@ _PROSE = (".md", ".rst", ".adoc")
 _BYTE_CODE = "__pycache__"
 # 1 MB of text in a store. A folder with more names is a set of data.
 _MOST_NAMES = 20_000
-# Folders of git and pytest, which are no input of a test.
-_NO_INPUTS = frozenset({".git", ".pytest_cache"})
+# Names of what tools write for themselves, which is no input of a test. What compilers of
+# kernels keep is made from the sources.
+_OF_TOOLS = re.compile(
+    r"""\.(?:git|benchmarks|cupy|hypothesis|idea|import_linter_cache
+    |ipynb_checkpoints|mypy_cache|nv|pytest_cache|pytype|ruff_cache|triton|vscode
+    |coverage(?:\..*)?|testmondata.*|DS_Store)
+    |torch_extensions|torchinductor_.*""",
+    re.VERBOSE,
+)
 # Folders with metadata of installed packages.
 _METADATA = (".egg-info", ".dist-info")
 _LISTS = re.compile(rb"\b(?:listdir|scandir|r?glob|iterdir|f?walk)\b")
@@ -596,7 +603,7 @@ def _relative(used: UsedFiles, path: str) -> str | None:
     if not inside(path, root) or inside(path, *used.environments, *used.outputs):
         return None
     place = PurePosixPath(os.path.relpath(path, root))
-    if any(p in _NO_INPUTS or p.endswith(_METADATA) for p in place.parts):
+    if any(is_of_tools(p) or p.endswith(_METADATA) for p in place.parts):
         return None
     if place.name == _BYTE_CODE:
         return None
@@ -605,6 +612,25 @@ def _relative(used: UsedFiles, path: str) -> str | None:
         place = place.parent.parent / f"{stem}.py"
         return place.as_posix() if Path(root, place).is_file() else None
     return place.as_posix()
+
+
+def is_of_tools(name: str) -> bool:
+    """Return True if tools write a file or folder of this name for themselves."""
+    return _OF_TOOLS.fullmatch(name) is not None
+
+
+def without_tools(changes: Changes) -> Changes:
+    """Return changes without the files that tools write for themselves."""
+
+    def kept(paths: frozenset[str]) -> frozenset[str]:
+        return frozenset(p for p in paths if not any(map(is_of_tools, p.split("/"))))
+
+    return replace(
+        changes,
+        differing=kept(changes.differing),
+        listed=kept(changes.listed),
+        before=kept(changes.before),
+    )
 
 
 def _is_unseen(used: UsedFiles, changes: Changes) -> bool:

@@ -33,6 +33,7 @@ from pytest_gpuperf.pipeline.proof import (
     Loaded,
     Project,
     edited,
+    is_of_tools,
     modules_that_differ,
     unrecorded,
 )
@@ -67,8 +68,7 @@ _BUILD_FACTOR = 10.0
 _CLEAN = re.compile(
     r"""env\s*=\s*(?:\{(?![^}]*environ)|dict\(\s*\))|["']-[a-zA-Z]*[IE][a-zA-Z]*["']"""
 )
-# Folders that every process writes to.
-_CACHES = frozenset({"__pycache__", ".pytest_cache"})
+_BYTE_CODE = "__pycache__"  # Every process writes to it.
 _TEST_FOLDERS = ("test", "tests", "testing")
 
 
@@ -531,7 +531,7 @@ def _file_states(tree: Repository, commit: str) -> dict[str, FileState]:
     return {
         path: FileState.of(str(Path(tree.root, path)))
         for path in paths
-        if _CACHES.isdisjoint(Path(path).parts)
+        if not any(p == _BYTE_CODE or is_of_tools(p) for p in Path(path).parts)
     }
 
 

@@ -719,6 +719,9 @@ _CLUES: Mapping[Clue, str] = MappingProxyType(
         Clue.SAME_MACHINE_CODE: (
             "the machine code is the same: driver, clock, host code or machine"
         ),
+        Clue.SAME_ON_BOTH_SIDES: (
+            "both sides have the same machine code: the code of the host or the input"
+        ),
         Clue.SEEN_BEFORE: "stored sessions were as slow",
         Clue.SETTINGS: "other packages or settings",
         Clue.SHARED_MOVE: "most tests of its kind moved alike",

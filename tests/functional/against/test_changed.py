@@ -239,6 +239,42 @@ def test_a_new_ignored_name_counts_for_no_test_that_looks_for_none(
     assert unmeasured(stored.project)[0] == EVERY
 
 
+@pytest.mark.parametrize("is_ignored", [True, False])
+def test_what_tools_keep_for_themselves_is_no_input(
+    project: Project, *, is_ignored: bool
+) -> None:
+    """Results of benchmarks and caches come and go in folders that a test lists."""
+    repository = Repository(project)
+    (project.path / "test_it.py").unlink()
+    listed = "return float(os.listdir('.').count('x'))"
+    project.write(RECORDS.format(name="a", value=listed), "test_a.py")
+    folders = (
+        ".benchmarks",
+        ".hypothesis",
+        ".ruff_cache",
+        ".triton",
+        "torchinductor_me",
+    )
+    ignored = "\n".join(f"{name}*" for name in (*folders, ".coverage"))
+    project.write(
+        f"__pycache__\n*.json\n.gpuperf\n.pytest_cache\n{ignored * is_ignored}",
+        ".gitignore",
+    )
+    repository.commit("old", same=1.0)
+    store(project)
+    for name in folders:
+        (project.path / name / "a").mkdir(parents=True)
+        project.write("{}", f"{name}/a/0001.txt")
+    project.write("", ".coverage")
+    assert project.spawn(*CHANGED).returncode == 0
+    completeness = project.report()["header"]["completeness"]
+    assert completeness["unchanged"] == ["test_a.py::test_a"]
+
+    project.write("", "x")
+    # The value is another one, so the test was measured.
+    assert project.spawn(*CHANGED).returncode == 1
+
+
 def test_a_few_changed_files_are_named(stored: Repository) -> None:
     """A file that no test used would not help."""
     stored.project.write("X = 1", "conftest.py")
@@ -263,6 +299,22 @@ def test_other_parameters_are_measured(stored: Repository) -> None:
     stored.project.environment.setenv("SIZE", "1.01")
 
     assert unmeasured(stored.project)[0] == {"a", "b", "c"}
+
+
+def test_other_parameters_of_each_test_are_the_reason(stored: Repository) -> None:
+    """No file is at fault where all tests that are asked for have other values."""
+    stored.project.environment.setenv("SIZE", "1")
+    arguments = ("test_d.py", *STORE)
+    store(stored.project, *arguments)
+    stored.project.environment.setenv("SIZE", "1.01")
+
+    ended = stored.project.spawn("test_d.py", *CHANGED)
+
+    # The values of other parameters are not compared.
+    assert ended.returncode == 1
+    commit = stored.project.report()["header"]["session"]["commit"]
+    why = f"each test has other parameters than in the session of {commit[:7]}"
+    assert f"every test was measured: {why}" in " ".join(ended.stdout.split())
 
 
 def test_other_arguments_measure_every_test(stored: Repository) -> None:

@@ -12,6 +12,7 @@ import pytest
 from fakes.runner import FakeRunner
 from pytest_gpuperf.collect.binary.compiled import launched_identity
 from pytest_gpuperf.collect.binary.identity import code_identities
+from pytest_gpuperf.collect.binary.module import read_module
 from pytest_gpuperf.model.activity import KernelShape
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.identity import CodeIdentity
@@ -74,10 +75,12 @@ def made(*kernels: object) -> None:
     _alive.extend(kernels)
 
 
-def identity(*shapes: KernelShape, modules: Any = None) -> CodeIdentity | None:
+def identity(
+    *shapes: KernelShape, modules: Any = None, loaded: tuple[bytes, ...] = ()
+) -> CodeIdentity | None:
     """Return the identity of launches."""
     given = MODULES if modules is None else modules
-    return launched_identity(shapes, runner=RUNNER, modules=given)
+    return launched_identity(shapes, runner=RUNNER, modules=given, loaded=loaded)
 
 
 def expected(**contents: bytes) -> CodeIdentity:
@@ -90,8 +93,6 @@ def expected(**contents: bytes) -> CodeIdentity:
 
 def changed(content: bytes) -> bytes:
     """Return a cubin of which the code of row_sum has another bit."""
-    from pytest_gpuperf.collect.binary.module import read_module
-
     section = read_module(content).section(".text.row_sum")
     assert section is not None
     mutated = bytearray(content)
@@ -154,3 +155,44 @@ def test_code_that_cannot_be_read_is_unknown(content: bytes | None) -> None:
     made(CompiledKernel("row_sum", content))
 
     assert identity(SHAPE) is None
+
+
+def registers(content: bytes, name: str) -> int:
+    """Return the registers of a kernel."""
+    return dict(read_module(content).registers)[name]
+
+
+def test_the_code_that_the_driver_loaded_is_found() -> None:
+    """No compiler of Python needs to know it; other kernels of the module do not count."""
+    shape = replace(SHAPE, registers_count=registers(ROW_SUM, "row_sum"))
+    scale = replace(SCALE, registers_count=registers(OTHERS, "scale"))
+    loaded = (b"row_sum: no module", OTHERS, ROW_SUM)
+
+    for modules in (MODULES, {}):
+        assert identity(shape, modules=modules, loaded=loaded) == expected(
+            row_sum=ROW_SUM
+        )
+        assert identity(shape, scale, modules=modules, loaded=loaded) == expected(
+            row_sum=ROW_SUM, scale=OTHERS
+        )
+    unknown = replace(shape, name="sgemm_128")
+    assert identity(shape, unknown, modules={}, loaded=loaded) is None
+
+
+def test_loaded_code_with_other_registers_is_that_of_another_kernel() -> None:
+    """A kernel of the name may have been loaded before anybody looked."""
+    count = registers(ROW_SUM, "row_sum")
+    other = replace(SHAPE, registers_count=count + 8)
+
+    assert identity(other, modules={}, loaded=(ROW_SUM,)) is None
+    shape = replace(SHAPE, registers_count=count)
+    two = (ROW_SUM, changed(ROW_SUM))
+    assert identity(shape, modules={}, loaded=two) is None
+
+
+def test_what_a_compiler_keeps_comes_before_loaded_code() -> None:
+    """It knows threads and shared memory of each variant."""
+    made(CompiledKernel("row_sum", ROW_SUM))
+    shape = replace(SHAPE, registers_count=registers(ROW_SUM, "row_sum"))
+
+    assert identity(shape, loaded=(changed(ROW_SUM),)) == expected(row_sum=ROW_SUM)

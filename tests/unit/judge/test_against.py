@@ -29,6 +29,7 @@ from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.change import Change, Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.identity import CodeIdentity, Sameness
 from pytest_gpuperf.model.record import BoundClass, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
@@ -1132,6 +1133,43 @@ def test_the_same_code_is_compared_with_itself() -> None:
         assert verdict.against.null_fraction == pytest.approx(expected)
         nulls.append(expected)
     assert look.null_fraction == pytest.approx(sorted(nulls)[1])
+
+
+@pytest.mark.parametrize("metric", ["time", "launches.count"])
+@pytest.mark.parametrize(
+    ("then", "now", "expected"),
+    [("a", "a", Sameness.SAME), ("a", "b", Sameness.CHANGED), ("a", None, None)],
+)
+def test_both_sides_tell_the_identity_of_their_machine_code(
+    metric: str, then: str, now: str | None, expected: Sameness | None
+) -> None:
+    """A store is not needed for it, because each process sends its own."""
+    names = {Side.OLD: then, Side.NEW: now}
+    digests = {
+        side: None if n is None else str(CodeIdentity(code=n, shape="s", data="d"))
+        for side, n in names.items()
+    }
+    blocks = [
+        replace(
+            block,
+            runs=tuple(
+                replace(
+                    run,
+                    records=tuple(
+                        replace(each, code_digest=digests[run.side])
+                        for each in run.records
+                    ),
+                )
+                for run in block.runs
+            ),
+        )
+        for block in blocks_of({"t0": steady(new=1.5)}, metric=metric)
+    ]
+    verdict = only(look_at(blocks, {"t0": {metric: 0.05}}))
+
+    assert verdict.outcome is Outcome.REGRESSED
+    assert verdict.against is not None
+    assert verdict.against.code is expected
 
 
 def test_19_of_20_comparisons_of_the_same_code_lie_within_the_null() -> None:

@@ -19,6 +19,7 @@ from pytest_gpuperf.judge.look import (
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.record import BoundClass, RecordKey
 from pytest_gpuperf.model.verdict import Cause, Outcome
 from unit.judge.building import case, estimate, processes, record, stored
@@ -288,6 +289,38 @@ def test_each_class_has_controls_of_its_own() -> None:
 
     assert found[:2] == ("0", "1")
     assert len(found) == 2 + 8
+
+
+def test_tests_with_the_same_machine_code_are_the_first_controls() -> None:
+    """No change of the code can have moved them; other tests fill up what they leave."""
+    others = [measured(str(n)) for n in range(20)]
+    proven = [measured(f"p{n}", code=Sameness.SAME) for n in range(6)]
+    chosen = choose_controls([*others, *proven], Policy())
+
+    assert chosen == ("p0", "p1", "p2", "p3", "p4", "p5", "0", "10")
+    assert controls_beside_slow(*others, *proven)[:6] == chosen[:6]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"code": Sameness.SAME_CODE},
+        {"code": Sameness.CHANGED},
+        {"code": Sameness.SAME, "choice": "other launches"},
+        {"code": Sameness.SAME, "estimate": estimate(1.0, source="host")},
+        {"code": Sameness.SAME, "estimate": None},
+    ],
+)
+def test_only_the_same_code_data_shape_and_launches_are_preferred(
+    fields: dict[str, Any],
+) -> None:
+    """Anything else may come from a change of the code; so may a time of the host."""
+    first, second = measured("first"), measured("second", **fields)
+    few = Policy(control_count=1)
+
+    assert choose_controls([first, second], few) == ("first",)
+    same = measured("second", code=Sameness.SAME)
+    assert choose_controls([first, same], few) == ("second",)
 
 
 def test_fresh_processes_confirm_suspects_and_controls_alone() -> None:

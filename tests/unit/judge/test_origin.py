@@ -293,3 +293,50 @@ def test_all_compared_sessions_must_have_the_code(
 
     assert background.code is expected
     assert [s.id for s in background.stored] == [f"s{n}" for n in range(len(stored))]
+
+
+def test_code_is_compared_inside_the_choice_of_kernels() -> None:
+    """What an autotuner chose in another session is not in the mean that is compared."""
+    value = SessionValue(metric="time", unit="s", source="cupti", run_values=(1.0,))
+    sessions = [
+        StoredRecord(
+            key=KEY,
+            session=at("a", number),
+            values=(value,),
+            choice=choice,
+            code_digest=code(choice, "b", "c"),
+        )
+        for number, choice in enumerate("AAB")
+    ]
+    span = BaselineSpan(session_count=3, first_unix_s=0.0, last_unix_s=2.0)
+
+    def of(choice: str) -> Sameness | None:
+        given = replace(record(TIME), choice=choice, code_digest=code(choice, "b", "c"))
+        return background_of(given, sessions, span, at("b", 9)).code
+
+    assert of("A") is Sameness.SAME
+    # One session is too few to compare with, so all are.
+    assert of("B") is Sameness.CHANGED
+
+
+@pytest.mark.parametrize(
+    ("code", "source", "expected"),
+    [
+        (None, "cupti", Clue.OTHER_FILES),
+        (Sameness.CHANGED, "cupti", Clue.MACHINE_CODE),
+        (Sameness.SAME_CODE, "cupti", Clue.DATA_OR_SHAPE),
+        (Sameness.SAME, "cupti", Clue.SAME_ON_BOTH_SIDES),
+        (Sameness.SAME, "host", Clue.OTHER_FILES),
+    ],
+)
+def test_a_comparison_with_a_revision_names_the_machine_code(
+    code: Sameness | None, source: str, expected: Clue
+) -> None:
+    """The machine is out of it: the origin is the code, of the kernels or of the host."""
+    given = verdict(
+        baseline=None,
+        estimate=replace(TIME, source=source),
+        against=AgainstEvidence(block_count=4, code=code),
+    )
+
+    assert found(given) == (Origin.CODE, expected)

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.case import (
 )
 from pytest_gpuperf.model.environment import HARD_FACTS, Device
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.identity import CodeIdentity, Sameness
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -622,3 +623,37 @@ def test_the_launches_of_a_measured_call_are_its_own() -> None:
 
     assert found.stored
     assert found.launches is None
+
+
+def code(name: str) -> str:
+    """A stored identity of machine code."""
+    return str(CodeIdentity(code=name, shape="s", data="d"))
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "expected"),
+    [
+        (["a"], ["a", "a"], Sameness.SAME),
+        (["a"], ["b", "a"], Sameness.CHANGED),
+        (["a"], [None, "a"], None),
+        (["a", "a"], ["a"], Sameness.SAME),
+        (["a", "b"], ["a"], None),
+        ([None], ["a"], None),
+    ],
+)
+def test_a_case_knows_whether_all_processes_and_sessions_ran_the_same_code(
+    now: list[str | None], then: list[str | None], expected: Sameness | None
+) -> None:
+    """What one of them does not tell is not known."""
+
+    def digest(name: str | None) -> str | None:
+        return None if name is None else code(name)
+
+    records = [measured(code_digest=digest(name)) for name in now]
+    stored = [
+        kept(number, held(), code_digest=digest(name))
+        for number, name in enumerate(then)
+    ]
+    elsewhere = kept(8, held(source="host"), code_digest=code("z"))
+
+    assert paired(records, [*stored, elsewhere]).code is expected

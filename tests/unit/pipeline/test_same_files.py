@@ -199,6 +199,10 @@ def test_a_source_of_compiled_code_is_never_seen(tree: Tree, path: str) -> None:
 def test_what_git_ignores_may_be_generated(tree: Tree) -> None:
     """From anything that differs but prose; caches and metadata are no inputs."""
     tree.use(".pytest_cache/v/cache/lastfailed")
+    tree.use(".benchmarks/Linux/0001.json")
+    tree.use(".hypothesis/constants/a")
+    tree.use(".coverage.host.1")
+    tree.use(".triton/cache/a.cubin")
     tree.use("src/pkg.egg-info/PKG-INFO")
     assert tree.same(["data/a.json"]) == "AB"
 

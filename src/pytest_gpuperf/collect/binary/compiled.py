@@ -1,4 +1,4 @@
-"""The machine code of kernels that Triton or Inductor compiled in this process."""
+"""The machine code of kernels that this process has compiled or loaded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.collect.binary.identity import code_identities
+from pytest_gpuperf.collect.binary.module import read_module
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.activity import KernelShape
@@ -39,12 +40,15 @@ class CompiledCode(Frozen, frozen=True, kw_only=True):
         threads_count: Threads of a block, or None if unknown.
 
         shared_bytes: Shared memory requested at launch [B], or None if unknown.
+
+        registers_count: Registers per thread, or None if unknown.
     """
 
     name: str
     content: bytes
-    threads_count: int | None
-    shared_bytes: int | None
+    threads_count: int | None = None
+    shared_bytes: int | None = None
+    registers_count: int | None = None
 
     def fits(self, shape: KernelShape) -> bool:
         """Return True if a launch may be one of this kernel."""
@@ -53,6 +57,7 @@ class CompiledCode(Frozen, frozen=True, kw_only=True):
             self.name == shape.name
             and self.threads_count in {None, x * y * z}
             and self.shared_bytes in {None, shape.dynamic_shared_bytes}
+            and self.registers_count in {None, shape.registers_count}
         )
 
 
@@ -61,6 +66,7 @@ def launched_identity(
     *,
     runner: Runner,
     modules: Mapping[str, Any] = sys.modules,
+    loaded: Iterable[bytes] = (),
 ) -> CodeIdentity | None:
     """
     Return the identity of all kernels of a measurement.
@@ -70,7 +76,10 @@ def launched_identity(
 
         runner: Starts nvdisasm, if needed.
 
-        modules: The loaded modules by name.
+        modules: The loaded modules of Python by name.
+
+        loaded: The cubins that the driver has loaded, for kernels that neither Triton nor
+            Inductor has compiled.
 
     Returns:
         The identity, or None if the code of any kernel is not at hand, if several compiled
@@ -81,9 +90,12 @@ def launched_identity(
         for module, name in _COMPILED.items()
         if isinstance(found := getattr(modules.get(module), name, None), type)
     )
-    if not classes or not shapes:
+    names = {shape.name for shape in shapes}
+    compiled = [*_compiled(names, classes)] if classes else []
+    others = names - {code.name for code in compiled}
+    compiled += [code for content in loaded for code in _kernels(content, others)]
+    if not compiled:
         return None
-    compiled = [*_compiled({shape.name for shape in shapes}, classes)]
     identities = []
     for name, fitting in _by_name(shapes, compiled):
         candidates = {
@@ -128,6 +140,20 @@ def _compiled(names: set[str], classes: tuple[type, ...]) -> Iterator[CompiledCo
             threads_count=None if warps is None else warps * _WARP_SIZE,
             shared_bytes=_number(candidate, metadata, "shared"),
         )
+
+
+def _kernels(content: bytes, names: set[str]) -> Iterator[CompiledCode]:
+    """Yield the kernels of a cubin that have one of the names."""
+    if not any(name.encode() in content for name in names):
+        return
+    try:
+        module = read_module(content)
+    except GpuPerfError:
+        return
+    registers = dict(module.registers)
+    for name in names.intersection(module.kernels):
+        count = registers.get(name)
+        yield CompiledCode(name=name, content=content, registers_count=count)
 
 
 def _content(compiled: object) -> bytes | None:

@@ -16,6 +16,8 @@ ADDRESSES = ".nv.constant4"  # The bank with the addresses of variables and func
 
 MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
 _ATTRIBUTE = struct.Struct("<BBH")  # Form, key, and length or value.
+_REGISTERS = 0x2F  # An attribute of the whole file, of one of its functions.
+_OF_FUNCTION = struct.Struct("<II")  # The index of the symbol, and the value.
 _ENTRY = 0x10  # STO_CUDA_ENTRY
 _LENGTH_FOLLOWS = 4  # Other forms hold the value in place of the length.
 _NEW_FLAGS = 8  # From this ABI on, the chip has other bits of the flags.
@@ -85,6 +87,15 @@ class CubinModule(NamedTuple):
             for s in self.symbols
             if s.is_function and s.section is not None and s.other & _ENTRY
         )
+
+    @property
+    def registers(self) -> Iterator[tuple[str, int]]:
+        """The name of each function with its registers per thread."""
+        for key, value in self.attributes(INFO):
+            if key == _REGISTERS and len(value) == _OF_FUNCTION.size:
+                index, count = _OF_FUNCTION.unpack(value)
+                if index < len(self.symbols):
+                    yield self.symbols[index].name, count
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_gpuperf.collect.cupti.calls import ActivityCalls, process_calls
+from pytest_gpuperf.collect.cupti.modules import LoadedModules
 from pytest_gpuperf.collect.cupti.subscription import (
     CLOSED,
     INSTALL,
@@ -104,6 +105,9 @@ class ActivityCollector:
 
         most_count: The maximum number of records of one window or sample. With more
             records, the window or sample is void.
+
+    Attributes:
+        modules: The code of the modules that were loaded since CUPTI was opened.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class ActivityCollector:
         most_count: int = MOST_RECORDS,
     ) -> None:
         self.most_count = most_count
+        self.modules = LoadedModules()
         self.unrecorded: dict[str, str] = {}
         self.dropped_count = 0
         self._synchronize = synchronize
@@ -164,6 +169,7 @@ class ActivityCollector:
             self._completed,
             environment=self._environment,
             whole_graphs=self._whole_graphs,
+            modules=self.modules,
         )
         self._pid = os.getpid()
 

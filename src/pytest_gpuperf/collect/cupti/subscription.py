@@ -25,6 +25,7 @@ from pytest_gpuperf.collect.cupti.calls import (
     subscriber_calls,
 )
 from pytest_gpuperf.collect.cupti.kineto import KinetoUse, kineto_use
+from pytest_gpuperf.collect.cupti.modules import LoadedModules
 from pytest_gpuperf.collect.cupti.statuses import (
     HELD,
     INVALID_PARAMETER,
@@ -216,6 +217,7 @@ def take(
     *,
     environment: Mapping[str, str],
     whole_graphs: bool,
+    modules: LoadedModules | None = None,
 ) -> Taken:
     """
     Subscribe, and enable every kind of record that is available.
@@ -229,13 +231,18 @@ def take(
 
         whole_graphs: True to record a graph launch as one piece of work.
 
+        modules: Receives the code of modules that are loaded from now on, or None. It
+            stays empty if CUPTI does not show them.
+
     Raises:
         CollectorUnavailableError: CUPTI refuses. Nothing stays enabled.
     """
     failures = failures_of(cupti)
     with contextlib.ExitStack() as undo:
         try:
-            handle, shared = subscribe(cupti)
+            handle, shared = subscribe(cupti, modules)
+            if modules is not None:
+                undo.callback(modules.clear)  # After the last event.
             _later(undo, failures, cupti.unsubscribe, handle)
             calls = subscriber_calls(cupti, handle) if shared else process_calls(cupti)
             calls.register(_requested, completed)
@@ -259,16 +266,27 @@ def take(
             raise CollectorUnavailableError(
                 absence.reason, remedy=absence.remedy
             ) from error
+        if modules is not None:
+            with contextlib.suppress(*failures, AttributeError):
+                modules.watch(cupti, handle)
         return Taken(undo.pop_all(), unrecorded, calls)
 
 
-def subscribe(cupti: Any) -> tuple[int, bool]:  # noqa: ANN401 - an optional library has no types
+def subscribe(
+    cupti: Any,  # noqa: ANN401 - an optional library has no types
+    callback: Callable[..., object] | None = None,
+) -> tuple[int, bool]:
     """
     Subscribe to CUPTI as one of several, if possible, and else alone.
 
     Several are possible from CUPTI 13.3 and driver 610 on. A process with a torch.profiler
     that uses CUPTI alone uses the functions of the process, because CUPTI refuses the other
     ones from then on.
+
+    Args:
+        cupti: The module `cupti.cupti`.
+
+        callback: Receives the events that are enabled later, or None.
 
     Returns:
         The handle of the subscription, and whether it is one of several.
@@ -278,28 +296,33 @@ def subscribe(cupti: Any) -> tuple[int, bool]:  # noqa: ANN401 - an optional lib
     """
     if has_subscriber_calls(cupti) and kineto_use() is not KinetoUse.ALONE:
         try:
-            return _subscribe(cupti, shared=True), True
+            return _subscribe(cupti, callback, shared=True), True
         except cupti.cuptiError as error:
             if error.status != HELD:
                 raise
             # A user that is alone, or an older driver.
-    return _subscribe(cupti, shared=False), False
+    return _subscribe(cupti, callback, shared=False), False
 
 
-def _subscribe(cupti: Any, *, shared: bool) -> int:  # noqa: ANN401 - an optional library has no types
+def _subscribe(
+    cupti: Any,  # noqa: ANN401 - an optional library has no types
+    callback: Callable[..., object] | None,
+    *,
+    shared: bool,
+) -> int:
     named = hasattr(cupti, "subscribe_v2")
     params = cupti.SubscriberParams() if named else None
     try:
         if params is None:
             # cupti-python 12.8 has no names of subscribers.
-            return int(cupti.subscribe(_ignored, None))
+            return int(cupti.subscribe(callback or _ignored, None))
         params.subscriber_name = "gpuperf"
         params.struct_size = _PARAMS_BYTES
         if hasattr(params, "allow_multiple_subscribers"):
             params.struct_size = _PARAMS_MULTIPLE_BYTES
             allowed = ctypes.c_uint8.from_address(params.ptr + _ALLOW_MULTIPLE)
             allowed.value = shared
-        return int(cupti.subscribe_v2(None, None, params.ptr))
+        return int(cupti.subscribe_v2(callback, None, params.ptr))
     except cupti.cuptiError as error:
         if error.status != HELD or shared:
             raise
