@@ -12,7 +12,6 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from time import perf_counter_ns
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -54,6 +53,7 @@ _IDLE_WAITS = 3
 # compared with idle waits that follow a spin of the same length, up to this limit.
 _COLD_WAITS = 16
 _MOST_SPUN_NS = 5_000_000
+_LEAST_READING_NS = 30  # No reading of the clock is faster.
 _READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 
 
@@ -361,12 +361,20 @@ class EventTimer:
         """Return how long calls outlived their events [ns], or 0 if idle waits are as long."""
         found_ns = _outlived_ns(waits.taken)
         for _ in range(_COLD_WAITS if found_ns else 0):
-            _spin(min(waits.longest_ns, _MOST_SPUN_NS))
+            self._spin(min(waits.longest_ns, _MOST_SPUN_NS))
             waited_ns, spun_ns = self._waited(waits.synchronize)
             idle_ns = waited_ns if self._cpu_ns is None else min(waited_ns, spun_ns)
             if idle_ns >= found_ns:
                 return 0
         return found_ns
+
+    def _spin(self, duration_ns: float) -> None:
+        """Keep the processor busy, as a wait for the device does."""
+        end_ns = self._now_ns() + duration_ns
+        # The clock may stand still.
+        for _ in range(int(duration_ns / _LEAST_READING_NS)):
+            if self._now_ns() >= end_ns:
+                break
 
     def _waited(self, wait: Callable[[], None]) -> tuple[int, int]:
         """Return the duration of a wait, and its processor time, or 0 if unknown [ns]."""
@@ -402,13 +410,6 @@ def _outlived_ns(waits: Sequence[tuple[int, int]]) -> int:
     is_often = len(often_ns) == often and often_ns[0] > _OFTEN_OUTLIVED_NS
     least_ns = min(waited_ns for waited_ns, _ in waits)
     return max(least_ns, often_ns[0] if is_often else 0)
-
-
-def _spin(duration_ns: float) -> None:
-    """Keep the processor busy, as a wait for the device does."""
-    end_ns = perf_counter_ns() + duration_ns
-    while perf_counter_ns() < end_ns:
-        pass
 
 
 class TorchEvents:
