@@ -316,6 +316,7 @@ class FakeCupti:
         source: int = 2,
         target: int = 3,
         ns: int = 1_000,
+        count: int = 1,
         runtime: bool = False,
     ) -> None:
         """Copy; peers (10) have a record of their own."""
@@ -334,7 +335,7 @@ class FakeCupti:
                 src_kind=source,
                 dst_kind=target,
                 bytes=size,
-                **({} if peer else {"copy_count": 1}),
+                **({} if peer else {"copy_count": count}),
             )
 
     def fill(

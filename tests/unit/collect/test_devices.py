@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import subprocess
 import sys
 
@@ -18,8 +19,15 @@ from pytest_gpuperf.collect.devices import (
     target_capability,
     with_driver_facts,
 )
+from pytest_gpuperf.collect.environment import known_facts
 from pytest_gpuperf.collect.runtime import DriverFacts
-from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.environment import (
+    Device,
+    Environment,
+    differences,
+    family_facts,
+)
+from pytest_gpuperf.model.metric import Family
 
 CAPABILITIES = [
     (7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9),
@@ -363,6 +371,60 @@ def test_instances_are_listed_with_their_gpu() -> None:
     assert [(each.index, each.uuid, each.mig_profile) for each in query.slices] == [
         (1, "MIG-a", "1g.18gb")
     ]
+
+
+MACHINE = Environment(
+    cpu_model=None, core_count=8, python_minor="3.11", platform="linux"
+)
+PROFILES = {  # of an H200: multiprocessors and memory [B]
+    "1g.18gb": (16, 18_765_316_096),
+    "3g.71gb": (60, 75_094_818_816),
+    "7g.141gb": (132, 150_323_855_360),
+}
+# NVML refuses these of an instance, which shares the board with others.
+OF_THE_BOARD = (
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetApplicationsClock",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetNumGpuCores",
+)
+
+
+def instance(profile: str, uuid: str) -> FakeGpu:
+    """Return an instance of an H200 that is split."""
+    sm_count, memory_bytes = PROFILES[profile]
+    return FakeGpu(
+        uuid=uuid,
+        name=f"NVIDIA H200 MIG {profile}",
+        slice_sm_count=sm_count,
+        memory_bytes=memory_bytes,
+        errors=dict.fromkeys(OF_THE_BOARD, pynvml.NVML_ERROR_NOT_SUPPORTED),
+    )
+
+
+def test_instances_of_three_profiles_are_three_devices() -> None:
+    """Each has facts of its own, those of the board are unknown, and twins are alike."""
+    parts = [instance(profile, f"MIG-{profile}") for profile in PROFILES]
+    split = FakeGpu(mig=1, slices=(*parts, instance("1g.18gb", "MIG-twin")))
+    *found, twin = query_devices(FakeNvml(split)).slices
+    whole = query_devices(FakeNvml(FakeGpu())).devices[0]
+    known = [
+        family_facts(Family.DEVICE_TIME, known_facts(MACHINE, each))
+        for each in (*found, whole)
+    ]
+
+    assert [(d.mig_profile, d.sm_count, d.memory_bytes) for d in found] == [
+        (profile, *facts) for profile, facts in PROFILES.items()
+    ]
+    assert all(
+        differences(one, other) for one, other in itertools.combinations(known, 2)
+    )
+    of_twin = known_facts(MACHINE, twin)
+    assert not differences(known[0], family_facts(Family.DEVICE_TIME, of_twin))
+    assert "max_sm_clock_hz" not in known[0]
+    assert "enforced_power_limit_watts" not in known[0]
 
 
 def test_a_part_is_known_by_its_bare_uuid() -> None:

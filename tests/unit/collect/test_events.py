@@ -353,6 +353,30 @@ def test_one_slow_wait_is_no_side_stream(rig: Rig) -> None:
     assert timing.source == "events"
 
 
+@pytest.mark.parametrize(("beyond_us", "source"), [(0, "events"), (70, "host")])
+def test_a_wait_for_an_idle_device_that_is_as_long_is_no_side_stream(
+    rig: Rig, beyond_us: int, source: str
+) -> None:
+    """Where the caches are full of others' work, each wait but a repeated one takes longer."""
+    hot_waits = iter([0] * 4)
+    wait = rig.driver.cuCtxSynchronize
+
+    def cold() -> int:
+        rig.clock.advance(next(hot_waits, 60 * US))
+        return wait()
+
+    rig.driver.cuCtxSynchronize = cold  # type: ignore[method-assign] # a double
+    run = rig.body(40 * US)
+
+    def fn() -> None:
+        run()
+        rig.driver.launch((110 + beyond_us) * US if beyond_us else 0, 7)
+
+    timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.source == source
+
+
 def test_the_next_measurement_gets_its_events_back(rig: Rig) -> None:
     """What one callable does in other streams is not held against the next."""
 

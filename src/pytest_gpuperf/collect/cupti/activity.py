@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_gpuperf.collect.cupti.calls import ActivityCalls, process_calls
+from pytest_gpuperf.collect.cupti.libcupti import loaded_version
 from pytest_gpuperf.collect.cupti.modules import LoadedModules
 from pytest_gpuperf.collect.cupti.subscription import (
     CLOSED,
@@ -106,6 +107,8 @@ class ActivityCollector:
         most_count: The maximum number of records of one window or sample. With more
             records, the window or sample is void.
 
+        api_version: Returns the API version of the libcupti in use, or None if unknown.
+
     Attributes:
         modules: The code of the modules that were loaded since CUPTI was opened.
     """
@@ -119,7 +122,10 @@ class ActivityCollector:
         device_pids: Callable[[], Collection[int]] | None = None,
         whole_graphs: bool = False,
         most_count: int = MOST_RECORDS,
+        api_version: Callable[[], int | None] = loaded_version,
     ) -> None:
+        self.api_version: int | None = None
+        self._ask_api_version = api_version
         self.most_count = most_count
         self.modules = LoadedModules()
         self.unrecorded: dict[str, str] = {}
@@ -171,6 +177,7 @@ class ActivityCollector:
             whole_graphs=self._whole_graphs,
             modules=self.modules,
         )
+        self.api_version = self._ask_api_version()
         self._pid = os.getpid()
 
     def close(self) -> None:
@@ -369,6 +376,7 @@ class Window:
             "children": tuple(names),
             "device_children": collector.users_among(live),
             "unrecorded": dict(collector.unrecorded),
+            "api_version": collector.api_version,
         }
         self._bounds = Bounds(
             label_kind=_WINDOWS,

@@ -282,6 +282,21 @@ def find_libraries() -> Iterator[Path]:
             yield from toolkit.glob(f"lib64/{name}")
 
 
+def loaded_version() -> int | None:
+    """
+    Return the API version of the oldest libcupti that the process has loaded.
+
+    None if there is none, or if it does not report its version.
+    """
+    versions = []
+    for name in _NAMES:
+        library = LoadedLibrary(name, windows_name=_WINDOWS_NAME)()
+        version = ctypes.c_uint32()
+        if library is not None and not library.cuptiGetVersion(ctypes.byref(version)):
+            versions.append(version.value)
+    return min(versions, default=None)
+
+
 @functools.cache
 def load() -> Libcupti:
     """

@@ -20,6 +20,7 @@ from pytest_gpuperf.collect.translate.cupti import (
     ALLOCATION,
     COMPILE,
     COPIES,
+    COPY_COUNT_SINCE,
     DIRECTIONS,
     FILL,
     GRAPH,
@@ -251,6 +252,7 @@ def read_trace(
     children: tuple[str, ...] = (),
     device_children: tuple[int, ...] = (),
     unrecorded: dict[str, str] | None = None,
+    api_version: int | None = None,
     sink: Callable[[], LaunchSink] | None = None,
 ) -> Trace:
     """
@@ -269,6 +271,8 @@ def read_trace(
 
         unrecorded: See `Trace`.
 
+        api_version: The API version of the loaded libcupti, or None if unknown.
+
         sink: Opens a sink for more than 200,000 launches, or None to keep all launches in
             memory.
     """
@@ -278,11 +282,7 @@ def read_trace(
         kernels = Kernels(records)
         owned = owner.of(let_go(records.work[KERNEL]))
         launches = kernels.launches(owned, sink)
-        copies = tuple(
-            _copy(copy)
-            for kind in sorted(COPIES)
-            for copy in owner.of(records.work[kind])
-        )
+        copies = _copies(records, owner, api_version)
         fills = tuple((r.bytes, r.start, r.end) for r in owner.of(records.work[FILL]))
         graph_records = tuple(owner.of(records.work[GRAPH]))
         graphs = tuple((r.start, r.end) for r in graph_records)
@@ -399,14 +399,25 @@ class _Sample:
         return Sampled(span_s=span_s, sequence=what.tobytes())
 
 
-def _copy(r: Any) -> Copy:  # noqa: ANN401 - a record has no type
+def _copies(
+    records: Sorted, owner: _Owner, api_version: int | None
+) -> tuple[Copy, ...]:
+    counted = (api_version or 0) >= COPY_COUNT_SINCE
+    return tuple(
+        _copy(copy, counted=counted)
+        for kind in sorted(COPIES)
+        for copy in owner.of(records.work[kind])
+    )
+
+
+def _copy(r: Any, *, counted: bool) -> Copy:  # noqa: ANN401 - a record has no type
     return Copy(
         direction=DIRECTIONS.get(r.copy_kind, UNKNOWN),
         source=MEMORY.get(r.src_kind, UNKNOWN),
         target=MEMORY.get(r.dst_kind, UNKNOWN),
         size_bytes=r.bytes,
         # A record of a copy between peers has no count.
-        count=max(1, getattr(r, "copy_count", 1)),
+        count=max(1, getattr(r, "copy_count", 1)) if counted else 1,
         start_ns=r.start,
         end_ns=r.end,
     )

@@ -1,12 +1,15 @@
 """CUPTI's constants, and CUPTI's activity records sorted by kind.
 
 Records are read by field name. All versions of a class have these names, because newer
-classes only add fields. cupti-python before 13.3 keeps a record as a numpy array.
+classes only add fields. The class is that of the binding, and the record that of the loaded
+libcupti: a field that an older libcupti lacks is read from the memory behind the record, so
+that its version decides whether the field counts. cupti-python before 13.3 keeps a record as a numpy array.
 Reading a field of such an array takes 3 us, and reading a kernel 80 us, so that all
 fields of a record are unpacked at once.
 
 References:
-    cupti_activity.h, cupti_driver_cbid.h and cupti_runtime_cbid.h of CUDA 13.0 to 13.5.
+    cupti_activity.h of CUDA 12.0 to 13.5. cupti_driver_cbid.h and cupti_runtime_cbid.h of
+    CUDA 13.0 to 13.5.
 """
 
 from __future__ import annotations
@@ -96,6 +99,9 @@ ALLOCATION = 1  # CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION
 # Static memory of a loaded module, which the program did not allocate.
 STATIC = frozenset({6, 7})
 RANGE_START, RANGE_END = 2, 4  # CUPTI_ACTIVITY_FLAG_MARKER_*
+# The API version of CUDA 12.8. A copy of an older libcupti ends before copyCount: the only
+# field that is read and that not all libraries from 12.0 on write.
+COPY_COUNT_SINCE = 26
 
 _T = TypeVar("_T")
 Batches = Iterable[Sequence[Any]]  # As delivered by CUPTI. Records have no type.

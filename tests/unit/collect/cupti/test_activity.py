@@ -82,6 +82,13 @@ def made(cupti: FakeCupti, **settings: Any) -> ActivityCollector:
     return ActivityCollector(cupti.synchronize, cupti=cupti, **settings)
 
 
+def opened(cupti: FakeCupti, **settings: Any) -> ActivityCollector:
+    """Return one that records."""
+    collector = made(cupti, **settings)
+    collector.open()
+    return collector
+
+
 def watched(cupti: FakeCupti) -> Callable[[], int]:
     """Return what counts the records that somebody holds of those handed over now."""
     batches: list[weakref.ref[Batch]] = []
@@ -564,6 +571,18 @@ class TestWindow:
         }
         assert (found.fills_count, found.fills_bytes) == (1, 64)
         assert (found.host_launches_count, found.launch_latency_s) == (0, None)
+
+    @pytest.mark.parametrize(
+        ("api_version", "count"),
+        [(23, 1), (24, 1), (None, 1), (26, 3), (130000, 3)],
+    )
+    def test_a_copy_is_counted_where_the_loaded_library_counts_it(
+        self, cupti: FakeCupti, api_version: int | None, count: int
+    ) -> None:
+        """A record of libcupti before 12.8 ends before the count, and what follows is no count."""
+        with opened(cupti, api_version=lambda: api_version).window() as window:
+            cupti.copy(1, 1000, count=3)
+        assert [copy.count for copy in window.trace().copies] == [count]
 
     def test_the_wait_that_ends_it_is_not_one_of_its_waits(
         self, cupti: FakeCupti, collector: ActivityCollector

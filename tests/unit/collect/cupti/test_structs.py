@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pytest_gpuperf.collect.cupti.libcupti import (
     size_bytes,
 )
 from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
+from pytest_gpuperf.collect.translate.cupti import COPY_COUNT_SINCE
 
 HEADERS = (
     "cupti_profiler_target.h",
@@ -123,6 +125,49 @@ def test_a_size_ends_where_the_last_field_ends(headers: Path) -> None:
     for function in calls_of(version):
         _, offset, size = said[function][-1]
         assert size_bytes(function, version) == offset + size, function
+
+
+def test_a_copy_has_a_count_since_the_version_that_is_told(headers: Path) -> None:
+    """The newest record of a copy in NVIDIA's headers has the field, or the version is older."""
+    text = (headers / "cupti_activity.h").read_text()
+    ends = re.finditer(r"\} CUpti_ActivityMemcpy(\d*);", text)
+    newest = max(ends, key=lambda end: int(end[1] or 0)).start()
+    record = text[text.rindex("typedef struct", 0, newest) : newest]
+
+    assert "correlationId;" in record
+    assert ("copyCount;" in record) == (version_of(headers) >= COPY_COUNT_SINCE)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a library is named as on Linux")
+def test_the_oldest_library_that_is_loaded_is_asked_for_its_version(
+    tmp_path: Path,
+) -> None:
+    """None is loaded to ask, and with two of them it is not known whose a record is."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler (cc)")
+    for name, version in (("libcupti.so.13", 130500), ("libcupti.so.12", 24)):
+        source = tmp_path / "version.c"
+        source.write_text(
+            f"int cuptiGetVersion(unsigned *v) {{ *v = {version}; return 0; }}"
+        )
+        made = ["-shared", "-fPIC", f"-Wl,-soname,{name}", str(source)]
+        subprocess.run([compiler, *made, "-o", str(tmp_path / name)], check=True)
+    program = (
+        "import ctypes, sys; from pytest_gpuperf.collect.cupti import libcupti\n"
+        "print(libcupti.loaded_version())\n"
+        "for path in sys.argv[1:]:\n"
+        "    ctypes.CDLL(path); print(libcupti.loaded_version())\n"
+    )
+    paths = [str(tmp_path / name) for name in ("libcupti.so.13", "libcupti.so.12")]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *paths],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.stdout.split() == ["None", "130500", "24"]
 
 
 @pytest.mark.parametrize(
