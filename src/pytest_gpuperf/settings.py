@@ -305,15 +305,15 @@ class _OptionReader:
         if path.suffix == ".py":
             message = "a test file; the option takes a value: a folder or a .json file"
             raise ValueError(message)
-        from pytest_gpuperf.model.url import before_project, sqlite_url
+        from pytest_gpuperf.model.url import before_project, database_url
 
+        url = database_url(text)
+        if url is not None and not path.is_dir():
+            message = f"the place of a database; write {options.masked(url)}"
+            raise ValueError(message)
         before = "" if path.exists() else before_project(text)
         if before:
             message = f"only databases have projects; write {before}"
-            raise ValueError(message)
-        url = sqlite_url(text)
-        if url is not None and not path.is_dir():
-            message = f"the file of a database; write {url}"
             raise ValueError(message)
         if path.is_file() and path.suffix.lower() != ".json":
             message = "a file without the .json suffix; name a folder or a .json file"

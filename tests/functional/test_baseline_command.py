@@ -511,6 +511,8 @@ def test_a_run_below_its_repository_is_compared_with_its_store(
     ("place", "remedy"),
     [
         ("sqlite:perf.db", "write sqlite:///perf.db"),
+        ("postgresql:u:pw@db/perf", "write postgresql://u:***@db/perf"),
+        ("postgresql:/db/perf#x", "write postgresql://db/perf#x"),
         (f"{STORE}#x", f"write {STORE}"),
         ("perf.json#x", "write perf.json"),
     ],

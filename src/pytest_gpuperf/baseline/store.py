@@ -67,9 +67,9 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.url import (
     before_project,
+    database_url,
     masked,
     sqlite_file,
-    sqlite_url,
 )
 
 if TYPE_CHECKING:
@@ -201,10 +201,10 @@ def open_store(
     path = Path(root) / Path(place).expanduser()
     kind = kind_of(path)
     single = path.suffix.lower() == ".json" and kind != "folder"
-    url = sqlite_url(place)
+    url = database_url(place)
     if url is not None and kind != "folder":
-        message = f"{place} is not the URL of a database"
-        raise ConfigError(message, remedy=f"write {url}")
+        message = f"{masked(place)} is not the URL of a database"
+        raise ConfigError(message, remedy=f"write {masked(url)}")
     before = "" if kind else before_project(place)
     if before:
         message = (

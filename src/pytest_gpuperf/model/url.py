@@ -8,6 +8,8 @@ import re
 _OF_SQLITE = (".db", ".sqlite", ".sqlite3")
 # The beginning of a URL without its slashes.
 _SQLITE = re.compile(r"^sqlite3?:", re.IGNORECASE)
+# The beginning of the URL of a server, but for one with its colon and both slashes.
+_SERVER = re.compile(r"^postgres(?:ql)?(?::/?(?!/)|//)", re.IGNORECASE)
 # A password may hold any character: it ends at the last "@" of the word, and in the URL of
 # a store at the last one of the text. A URL taken for a path has lost a slash.
 _OF_STORE = re.compile(r"^(postgres(?:ql)?:/{1,2}[^/@\s:]*:).*@")
@@ -17,16 +19,24 @@ _TOKEN = re.compile(r"\b((?:git\+)?https?://)[^/@\s:]+@")
 _SETTING = re.compile(r"\b(password=)[^&\s'\"]*")
 
 
-def sqlite_url(path: str) -> str | None:
+def database_url(path: str) -> str | None:
     """
-    Return the URL of a file with a usual suffix of SQLite, or None for another file.
+    Return the URL of the database that a path was meant to name, or None.
+
+    A file with a usual suffix of SQLite is meant as one, and so is the URL of a server
+    without all of its slashes or its colon.
 
     Example:
-        >>> sqlite_url("perf.db")
+        >>> database_url("perf.db")
         'sqlite:///perf.db'
-        >>> sqlite_url("sqlite:/perf.db")
+        >>> database_url("sqlite:/perf.db")
         'sqlite:////perf.db'
+        >>> database_url("postgresql:db/perf")
+        'postgresql://db/perf'
     """
+    server = _SERVER.match(path)
+    if server is not None:
+        return f"postgresql://{path[server.end() :]}"
     if not path.lower().endswith(_OF_SQLITE):
         return None
     return f"sqlite:///{_SQLITE.sub('', path)}"
