@@ -46,8 +46,16 @@ TESTS = """
 """
 
 
-def test_code_that_a_test_loads_is_identified(project: Project, tmp_path: Path) -> None:
-    """What was loaded before, while nobody looked, is unknown."""
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_code_that_a_test_loads_is_identified(
+    project: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_asked: bool,
+) -> None:
+    """The code that was loaded earlier is unknown, and all code unless it is asked for."""
+    if is_asked:
+        monkeypatch.setenv("GPUPERF_LOADED_CODE", "1")
     fake_cuda.machine(project, tmp_path / "machine")
     fake_cuda.with_cupti(project)
     project.write(CONFTEST, "conftest.py")
@@ -61,6 +69,8 @@ def test_code_that_a_test_loads_is_identified(project: Project, tmp_path: Path) 
     identities = code_identities(CUBIN.read_bytes(), runner=FakeRunner())
 
     assert digests == {
-        "compiled_here": str(CodeIdentity.of_kernels(identities.values())),
+        "compiled_here": (
+            str(CodeIdentity.of_kernels(identities.values())) if is_asked else None
+        ),
         "compiled_before": None,
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_gpuperf.collect.cupti.calls import ActivityCalls, process_calls
 from pytest_gpuperf.collect.cupti.libcupti import loaded_version
-from pytest_gpuperf.collect.cupti.modules import LoadedModules
+from pytest_gpuperf.collect.cupti.modules import ASKED, LoadedModules
 from pytest_gpuperf.collect.cupti.subscription import (
     CLOSED,
     INSTALL,
@@ -110,7 +110,8 @@ class ActivityCollector:
         api_version: Returns the API version of the libcupti in use, or None if unknown.
 
     Attributes:
-        modules: The code of the modules that were loaded since CUPTI was opened.
+        modules: The code of the modules that were loaded since CUPTI was opened, or none
+            if the user has not asked for the code.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class ActivityCollector:
             self._completed,
             environment=self._environment,
             whole_graphs=self._whole_graphs,
-            modules=self.modules,
+            modules=self.modules if self._environment.get(ASKED) else None,
         )
         self.api_version = self._ask_api_version()
         self._pid = os.getpid()

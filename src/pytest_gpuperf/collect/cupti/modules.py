@@ -2,7 +2,8 @@
 
 The driver compiles PTX when it loads a module, and frameworks compile kernels while a test
 runs. CUPTI shows the finished code of both, but only of modules that are loaded while it is
-subscribed. No GPU has been asked yet (docs/gpu-session.md).
+subscribed. The callback waits for the interpreter while the driver loads, which was never
+tried on a GPU (docs/gpu-session.md): the user has to ask for the code.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+# Environment variable that asks for the code, with any value.
+ASKED = "GPUPERF_LOADED_CODE"
 _RESOURCES = 3  # CUPTI_CB_DOMAIN_RESOURCE
 _LOADED, _UNLOADING = 6, 7  # CUPTI_CBID_RESOURCE_MODULE_*
 # A kernel that is compiled in the process has some KiB. The modules of libraries have up to
