@@ -85,7 +85,7 @@ def double_of(real: ModuleType, row: Row, version: tuple[int, ...]) -> Any:
         return SharedCupti(real, new_driver=int(driver) >= SHARING_DRIVER)
     double = FakeCupti(real, older=version < (13,))
     if version >= (13,) and int(driver) < NEW_DRIVER:
-        double.activity_register_callbacks = refusing  # type: ignore[method-assign] # a double
+        double.activity_register_callbacks = refusing  # type: ignore[method-assign,assignment] # a double
     return double
 
 
