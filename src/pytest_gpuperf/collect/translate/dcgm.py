@@ -238,6 +238,8 @@ _BY_NAME = {
 
 # The last line of dmon after Ctrl-C.
 _STOPPED = "dmon was stopped"
+# A heading of Markdown has other words.
+_HEAD = re.compile(r"#\s*Entity(?:\s+[A-Z0-9_]+)+")
 _ROW = re.compile(r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)")
 # dmon's name of a MIG instance, and the name in the id of a GPU.
 _INSTANCES = {"GPU-I": "GI", "GPU-CI": "CI"}
@@ -251,7 +253,7 @@ _ORPHANS = (
 
 def is_dmon(line: str) -> bool:
     """Return True if an unstamped line is a header or a row of `dcgmi dmon`."""
-    return (line[:1] == "#" and line[1:].lstrip().lower().startswith("entity")) or (
+    return _HEAD.fullmatch(line) is not None or (
         line.split(maxsplit=1)[:1] in (["GPU"], *([kind] for kind in _INSTANCES))
         and _ROW.fullmatch(line) is not None
     )
@@ -335,7 +337,7 @@ class _Dmon:
             return False
         if line.startswith("#"):
             # Any other line of this kind is a comment.
-            if words[0].lower() == "entity":
+            if _HEAD.fullmatch(line):
                 self.take_header(words[1:])
             return False
         if words[0].lower() == "id":  # The line of units begins with ID.
