@@ -824,8 +824,10 @@ def test_a_uuid_on_one_host_is_one_gpu() -> None:
     ]
     assert found.model_names[("x", 0, "GPU-a")] == "NVIDIA H100"
     assert found.notes == (
-        "lines that differ in Hostname alone and have different values, left out: "
-        "DEV_POWER_USAGE (GPU 0)",
+        (
+            "lines that differ in Hostname alone and have different values, left out: "
+            "DEV_POWER_USAGE (GPU 0)"
+        ),
     )
 
 
