@@ -319,7 +319,7 @@ def refuse_foreign(
         instead: The remedy in place of the advice to measure a run, or "" to keep the
             advice.
 
-        takes_readings: True if readings of GPUs are not refused.
+        takes_readings: True if a file that may have readings of GPUs is not refused.
 
     Raises:
         RecordError: Another tool wrote the file. The message names the kind of file.
@@ -327,7 +327,7 @@ def refuse_foreign(
     from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 
     known = foreign(start_of(path, FOREIGN_BYTES) if content is None else content)
-    if known is None or (takes_readings and known.has_readings):
+    if known is None or (takes_readings and known.may_have_readings):
         return
     remedy = instead if instead and known.makes_runs else known.remedy
     raise RecordError(known.message, path=name_of(path), remedy=remedy)

@@ -20,7 +20,7 @@ from pytest_gpuperf.cli.output import (
     say,
 )
 from pytest_gpuperf.collect.replay import read_recording
-from pytest_gpuperf.collect.translate import FOREIGN_BYTES
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.collect.translate.dcgm import (
     dmon_records,
     exporter_records,
@@ -29,11 +29,9 @@ from pytest_gpuperf.collect.translate.dcgm import (
 )
 from pytest_gpuperf.collect.translate.smi import (
     MONITOR,
-    QUERY,
     is_monitor,
     is_smi_table,
     monitor_records,
-    other_output,
     smi_records,
 )
 from pytest_gpuperf.collect.translate.telemetry import Moment, Telemetry, split_stamp
@@ -185,19 +183,19 @@ def _translated(text: str, interval_s: float, name: str) -> Telemetry:
     Raises:
         CaptureFormatError: Another tool wrote the text, or it is damaged.
     """
-    other = None
     for line in io.StringIO(text):
         _, bare = split_stamp(line.strip())
         for is_of_tool, read in _READERS:
             if is_of_tool(bare):
                 return read(text, start=_START, interval_s=interval_s, path=name)
-        other = other or other_output(bare)
-    remedy = _READINGS
-    if other is not None:
-        remedy = f"record with {QUERY}, or with {MONITOR} (Hopper and later)"
-    elif text.strip():
-        other = "it is the output of none of the tools that are read"
-    raise CaptureFormatError(other or "it is empty", remedy=remedy, path=name)
+    known = foreign(text[:FOREIGN_BYTES].encode())
+    if known is not None:
+        raise CaptureFormatError(known.message, remedy=known.remedy, path=name)
+    is_empty = not text.strip()
+    message = "it is the output of none of the tools that are read"
+    raise CaptureFormatError(
+        "it is empty" if is_empty else message, remedy=_READINGS, path=name
+    )
 
 
 def _of_records(records: Iterable[Record]) -> Iterator[_Source]:

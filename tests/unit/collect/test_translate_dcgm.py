@@ -798,6 +798,39 @@ def test_hosts_are_told_apart_in_the_exporter() -> None:
     }
 
 
+def test_a_uuid_on_one_host_is_one_gpu() -> None:
+    """Lines without the host are of the host's GPU, unless two hosts have that UUID."""
+    line = 'DCGM_FI_{}{{gpu="0",UUID="GPU-{}"{}}} {}\n'
+    found = exporter(
+        line.format("DEV_GPU_TEMP", "a", ',modelName="NVIDIA H100"', 60)
+        + line.format("PROF_SM_ACTIVE", "a", ',Hostname="x"', 0.5)
+        + line.format("DEV_POWER_USAGE", "a", ',Hostname="x"', 300)
+        + line.format("DEV_POWER_USAGE", "a", "", 301)
+        + line.format("PROF_SM_ACTIVE", "a", ',GPU_I_ID="1"', 0.25)
+        + line.format("DEV_GPU_TEMP", "b", "", 70)
+        + line.format("DEV_POWER_USAGE", "b", ',Hostname="x"', 1)
+        + line.format("DEV_POWER_USAGE", "b", ',Hostname="y"', 2)
+    )
+
+    assert [
+        (r.gpu, r.temperature_celsius, r.sm_active_fraction, r.power_watts)
+        for r in found.records
+    ] == [
+        (("x", 0, "GPU-a"), 60.0, 0.5, None),
+        (("x", 0, "GPU-a/GI1"), None, 0.25, None),
+        (("", 0, "GPU-b"), 70.0, None, None),
+        (("x", 0, "GPU-b"), None, None, 1.0),
+        (("y", 0, "GPU-b"), None, None, 2.0),
+    ]
+    assert found.model_names[("x", 0, "GPU-a")] == "NVIDIA H100"
+    assert found.notes == (
+        (
+            "lines that differ in Hostname alone and have different values, left out: "
+            "DEV_POWER_USAGE (GPU 0)"
+        ),
+    )
+
+
 PAGE = """\
 # HELP DCGM_FI_DEV_GPU_TEMP GPU temperature
 # TYPE DCGM_FI_DEV_GPU_TEMP gauge

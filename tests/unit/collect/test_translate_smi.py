@@ -12,7 +12,6 @@ from pytest_gpuperf.collect.translate.smi import (
     is_monitor,
     is_smi_table,
     monitor_records,
-    other_output,
     smi_records,
 )
 from pytest_gpuperf.collect.translate.telemetry import Moment, Telemetry
@@ -575,22 +574,3 @@ def test_only_its_own_head_is_taken_for_dmon() -> None:
     assert not is_monitor("#Entity   SMACT")
     assert not is_monitor("# HELP x gpu")
     assert not is_monitor("gpu pwr")
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("# gpu        pid  type    sm", "nvidia-smi pmon"),
-        ("#Date Time gpu  pid type", "nvidia-smi pmon"),
-        ("==============NVSMI LOG==============", "nvidia-smi -q"),
-        ("<nvidia_smi_log>", "nvidia-smi -q -x"),
-        ('<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">', "nvidia-smi -q -x"),
-        ("| NVIDIA-SMI 580.95   Driver", "without options"),
-        ("GPU 0: NVIDIA H200 (UUID: GPU-a)", "nvidia-smi -L"),
-    ],
-)
-def test_other_outputs_of_nvidia_smi_are_named(line: str, words: str) -> None:
-    """None of them has rows of readings, and a long line costs no time."""
-    assert words in (other_output(line) or "")
-    assert not any(map(other_output, DMON.splitlines()))
-    assert other_output("#" * 1_000_000) is None

@@ -39,13 +39,14 @@ class Foreign(NamedTuple):
         makes_runs: True if the remedy ends with a run or a capture, which some commands
             do not take.
 
-        has_readings: True if `gpuperf utilization` reads the file.
+        may_have_readings: True if `gpuperf utilization` reads the file, or looks in it
+            for the output of a tool that it reads.
     """
 
     message: str
     remedy: str
     makes_runs: bool
-    has_readings: bool
+    may_have_readings: bool
 
 
 class _Kind(NamedTuple):
@@ -69,7 +70,7 @@ class _Kind(NamedTuple):
     holds: str
     remedy: str
     makes_runs: bool = True
-    has_readings: bool = False
+    may_have_readings: bool = False
 
 
 def _begins(pattern: bytes) -> bytes:
@@ -92,15 +93,38 @@ _COUNTERS = (
     "profile with ncu for counters, or time the call in a test (gpuperf.measure)"
 )
 _MEASURE = "measure in a test (gpuperf.measure), and keep that run with --gpuperf-json"
+_IMPORT = "store its times with gpuperf baseline import STORE FILE, or " + _MEASURE
 _NSYS = f"{_COUNTERS}; nsys stats prints what this file has"
 _BROWSER = f"{_COUNTERS}; a browser shows this file at ui.perfetto.dev"
 _SMI = (
     "nvidia-smi --query-gpu=timestamp,index,name,utilization.gpu,memory.used,power.draw,"
     "temperature.gpu --format=csv -l 1"
 )
+_RECORD = (
+    f"record with {_SMI}, or with nvidia-smi dmon --gpm-metrics=1,2,5,10 (Hopper and "
+    "later), which gpuperf utilization reads"
+)
+_PAGE = (
+    "save the page of dcgm-exporter (curl HOST:9400/metrics > page.txt), which gpuperf "
+    "utilization reads"
+)
 _SMI_HEAD = rb"(?:[^\n,]*,)* *(?:utilization|memory|power|temperature|clocks)\.[a-z]"
-# Dates and times may stand before the columns, and PCIe addresses between them.
-_DMON_HEAD = rb"#(?: *Date +Time)? *gpu +(?:pwr|gtemp|sm|mem|fb|rxpci|sbecc|mclk)\b"
+# Dates and times may stand before the columns.
+_DMON_HEAD = (
+    rb"[^\n#]{0,40}#(?:[ ,]*Date[ ,]+Time)?[ ,]*gpu[ ,]+"
+    rb"(?:pwr|g?temp|sm|mem|fb|rxpci|sbecc|mclk|pviol)\b"
+)
+_ENTITY_HEAD = rb"[^\n#]{0,40}# ?Entity(?:[ \t]+[A-Z0-9_]+)+\s*$"
+# Columns of ncu --csv. Scripts drop some of them, and put the others in another order.
+_NCU_CELL = (
+    rb'"?(?:ID|Process ID|Process Name|Host Name|Context|Stream|Block Size|Grid Size|Device|CC'
+    rb"|Section Name|Metric Name|Metric Unit|Metric Value|[a-z0-9]+__[a-z0-9_.]+[^\n,]{0,40})"
+    rb'"?\s*(?:,|$)'
+)
+_NCU_HEAD = (
+    rb'(?=(?:[^\n]*,)?"?Kernel Name"?\s*(?:,|$))(?=(?:[^\n]*,)?' + _NCU_CELL + rb")"
+)
+_VALUED = rb"[^\n]{0,4000}[ \t][-+]?[\dNI][^\s,;]*\s*$"
 # The first kind with a matching sign counts. Files seen: of Nsight Systems 2023.4 to
 # 2025.5, ncu 2025, PyTorch's profiler 2.0, proton, pytest-benchmark, Google Benchmark,
 # KernelBench. The signs of the others follow the tools' documentation.
@@ -181,11 +205,9 @@ _KINDS = (
         "",
         "name the file that the page was made of",
     ),
-    _Kind(
-        _line(rb',?"?ID"?,"?Process ID"?,"?Process Name"?,'),
-        "a table that ncu --csv printed",
-        _VALUES,
-        _REPORT,
+    *(
+        _Kind(_line(sign), "a table that ncu --csv printed", _VALUES, _REPORT)
+        for sign in (rb',?"?ID"?,"?Process ID"?,"?Process Name"?,', _NCU_HEAD)
     ),
     _Kind(
         _line(rb"(?:==(?:PROF|WARNING|ERROR)== | {4}Section: [^\n]+\n {4}-{4})"),
@@ -241,17 +263,96 @@ _KINDS = (
             "",
             "print it with gpuperf utilization FILE",
             makes_runs=False,
-            has_readings=True,
+            may_have_readings=True,
         )
         for sign, name in (
             (_begins(_SMI_HEAD), "a table of nvidia-smi"),
             (_line(_DMON_HEAD), "a table of nvidia-smi dmon"),
-            (_line(rb"[^\n#]{0,40}# ?Entity[ \t]"), "a table of dcgmi dmon"),
+            (_line(_ENTITY_HEAD), "a table of dcgmi dmon"),
             (_line(rb"(?:# (?:HELP|TYPE) )?DCGM_FI_"), "a page of dcgm-exporter"),
         )
     ),
+    *(
+        _Kind(
+            _line(rb"[^\n#=|<]{0,40}" + sign),
+            name,
+            holds,
+            _RECORD,
+            makes_runs=False,
+            may_have_readings=True,
+        )
+        for sign, name, holds in (
+            (
+                rb"#(?:[ ,]*Date[ ,]+Time)?[ ,]*gpu[ ,]+pid\b",
+                "the output of nvidia-smi pmon",
+                "it has processes, and no readings of GPUs",
+            ),
+            (rb"<(?:!DOCTYPE )?nvidia_smi_log", "the output of nvidia-smi -q -x", ""),
+            (rb"=+NVSMI LOG=+", "the output of nvidia-smi -q", ""),
+            (rb"\|\s{1,9}NVIDIA-SMI\s", "the table of nvidia-smi without options", ""),
+            (
+                rb"GPU \d+: [^\n]*\(UUID: ",
+                "the list of nvidia-smi -L",
+                "it has no readings",
+            ),
+            (
+                rb"\[\d+\] [^\n|]{1,80}\| *\d+.{1,4}C, *(?:\d+|\?\?) %",
+                "the output of gpustat",
+                "it has one reading of each GPU",
+            ),
+            (
+                rb"(?:[^\n]* )?GR3D_FREQ \d",
+                "the output of tegrastats",
+                "only readings of nvidia-smi and DCGM are read",
+            ),
+        )
+    ),
+    *(
+        _Kind(
+            _line(rb"(?:# (?:HELP|TYPE) " + sign + rb"|" + sign + _VALUED + rb")"),
+            f"a page of {name}",
+            "it has no readings of DCGM",
+            _PAGE,
+            makes_runs=False,
+            may_have_readings=True,
+        )
+        for sign, name in (
+            (rb"dcgm_[a-z]", "an older dcgm-exporter"),
+            (rb"nvidia_smi_", "nvidia_gpu_exporter"),
+            (rb"nv_(?:gpu|inference|energy|cpu)_", "Triton Inference Server"),
+            (rb"vllm:", "vLLM"),
+            (rb"sglang:", "SGLang"),
+            (rb"node_[a-z]", "node_exporter"),
+        )
+    ),
+    *(
+        _Kind(
+            sign,
+            "a page of metrics for Prometheus",
+            "it has no readings of DCGM",
+            _PAGE,
+            makes_runs=False,
+            may_have_readings=True,
+        )
+        for sign in (
+            _line(rb"# (?:HELP|TYPE) [A-Za-z_:]"),
+            rb'(?m)\A[A-Za-z_:][\w:]*\{\w+="' + _VALUED,
+        )
+    ),
+    *(
+        _Kind(
+            _line(sign),
+            f"a table of {name}",
+            "readings of AMD's GPUs are not read",
+            "time the call in a test (gpuperf.measure)",
+        )
+        for sign, name in (
+            (rb"(?:timestamp,)?gpu,[^\n]*(?:gfx_activity|socket_power)", "amd-smi"),
+            (rb"(?:timestamp,)?device,[^\n]*(?:\(C\)|\(W\)|\(%\))", "rocm-smi"),
+        )
+    ),
     _Kind(
-        _begins(rb"(?:[^\n,]*, *)*(?:pid|process_name|used_gpu_memory)\b"),
+        _begins(rb"(?:[^\n,]*,)* *(?:pid|process_name|used_gpu_memory)\b"),
         "a table of processes",
         "it has no readings of GPUs",
         f"record readings with {_SMI}, which gpuperf utilization reads",
@@ -269,13 +370,13 @@ _KINDS = (
         _keys((1, b"machine_info"), (1, b"commit_info")),
         "a run of pytest-benchmark",
         _RESULTS,
-        f"{_MEASURE}; pytest-benchmark compare reads this file",
+        f"{_IMPORT}; pytest-benchmark compare reads this file",
     ),
     _Kind(
         _keys((1, b"meta"), (2, b"version"), (3, b"nvbench")),
         "a result of nvbench",
         _RESULTS,
-        f"{_REPORT}; nvbench's own scripts compare such files",
+        f"{_IMPORT}; nvbench's own scripts compare such files",
     ),
     _Kind(
         _keys((1, b"context"), (2, b"num_cpus")),
@@ -322,8 +423,7 @@ _KINDS = (
         _keys((1, b"status"), (1, b"data"), (2, b"resultType")),
         "an answer of Prometheus",
         "",
-        "save the page of dcgm-exporter itself (curl HOST:9400/metrics > page.txt), "
-        "which gpuperf utilization reads",
+        _PAGE,
         makes_runs=False,
     ),
 )
@@ -353,7 +453,7 @@ def foreign(content: bytes) -> Foreign | None:
         inside = None
     message, remedy = "it is compressed with gzip", "uncompress it: gunzip < FILE > NEW"
     if inside is None or not inside.makes_runs:
-        return Foreign(message, remedy, makes_runs=False, has_readings=False)
+        return Foreign(message, remedy, makes_runs=False, may_have_readings=False)
     return inside._replace(message=f"{message}; {inside.message}")
 
 
@@ -367,7 +467,9 @@ def _known(start: bytes) -> Foreign | None:
         sign = kind.sign
         if re.search(sign, start) if isinstance(sign, bytes) else sign <= present:
             message = ": ".join(filter(None, (f"it is {kind.name}", kind.holds)))
-            return Foreign(message, kind.remedy, kind.makes_runs, kind.has_readings)
+            return Foreign(
+                message, kind.remedy, kind.makes_runs, kind.may_have_readings
+            )
     return None
 
 

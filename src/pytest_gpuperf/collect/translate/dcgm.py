@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.translate.telemetry import (
     sentences,
     split_stamp,
 )
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import CanonicalRecord, GpuKey
 
@@ -238,6 +238,8 @@ _BY_NAME = {
 
 # The last line of dmon after Ctrl-C.
 _STOPPED = "dmon was stopped"
+# A heading of Markdown has other words.
+_HEAD = re.compile(r"#\s*Entity(?:\s+[A-Z0-9_]+)+")
 _ROW = re.compile(r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)")
 # dmon's name of a MIG instance, and the name in the id of a GPU.
 _INSTANCES = {"GPU-I": "GI", "GPU-CI": "CI"}
@@ -251,7 +253,7 @@ _ORPHANS = (
 
 def is_dmon(line: str) -> bool:
     """Return True if an unstamped line is a header or a row of `dcgmi dmon`."""
-    return (line[:1] == "#" and line[1:].lstrip().lower().startswith("entity")) or (
+    return _HEAD.fullmatch(line) is not None or (
         line.split(maxsplit=1)[:1] in (["GPU"], *([kind] for kind in _INSTANCES))
         and _ROW.fullmatch(line) is not None
     )
@@ -335,7 +337,7 @@ class _Dmon:
             return False
         if line.startswith("#"):
             # Any other line of this kind is a comment.
-            if words[0].lower() == "entity":
+            if _HEAD.fullmatch(line):
                 self.take_header(words[1:])
             return False
         if words[0].lower() == "id":  # The line of units begins with ID.
@@ -449,6 +451,7 @@ def exporter_records(
     pages = _Pages()
     remedy = "give the unchanged output of dcgm-exporter"
     left_out = read_lines(text, pages, path=path, remedy=remedy)
+    pages.join_hostless()
     records, notes = pages.records(start, interval_s)
     return Telemetry(
         records=records,
@@ -484,15 +487,24 @@ class _Gathered:
     # The labels by which two different values of a field differ.
     conflicts: dict[Field, frozenset[str]] = field(default_factory=dict)
 
-    def take(self, series: _FieldSeries, source: Field) -> None:
+    def take(
+        self, source: Field, value: float | None, labels: Mapping[str, str]
+    ) -> None:
         """Add a value. Equal values, as for two pods on one GPU, count once."""
         first = self.values.get(source)
         if first is None:
-            self.values[source] = series.value
-            self.labels[source] = series.labels
-        elif series.value is not None and series.value != first:
-            differing = self.labels[source].items() ^ series.labels.items()
+            self.values[source] = value
+            self.labels[source] = labels
+        elif value is not None and value != first:
+            differing = self.labels[source].items() ^ labels.items()
             names = frozenset(name for name, _ in differing)
+            self.conflicts[source] = self.conflicts.get(source, frozenset()) | names
+
+    def merge(self, other: _Gathered) -> None:
+        """Add the values of another entity."""
+        for source, value in other.values.items():
+            self.take(source, value, other.labels[source])
+        for source, names in other.conflicts.items():
             self.conflicts[source] = self.conflicts.get(source, frozenset()) | names
 
     def known(self) -> dict[Field, float | None]:
@@ -607,12 +619,40 @@ class _Pages:
         if "modelName" in series.labels:
             self.model_names[_whole_gpu(gpu)] = series.labels["modelName"]
         entity = _Entity(gpu=gpu, stamp_s=series.stamp_s, page=self.page)
-        self.entities.setdefault(entity, _Gathered()).take(series, source)
+        gathered = self.entities.setdefault(entity, _Gathered())
+        gathered.take(source, series.value, series.labels)
         return True
 
     def is_data(self, line: str) -> bool:
         """Return True if an unreadable line begins as a series."""
         return _BEGINS_SERIES.match(line) is not None
+
+    def join_hostless(self) -> None:
+        """
+        Add the lines without a host to the GPU of the same UUID on a host.
+
+        Exporters write some lines without the label of the host. A UUID names one GPU in
+        the world, but of several hosts nobody knows which one a line is of.
+        """
+        hosts: dict[str, set[str]] = {}
+        for entity in self.entities:
+            hostname, _, gpu_uuid = _whole_gpu(entity.gpu)
+            if hostname and gpu_uuid:
+                hosts.setdefault(gpu_uuid, set()).add(hostname)
+        joined: dict[_Entity, _Gathered] = {}
+        for entity, gathered in self.entities.items():
+            hostname, gpu_index, gpu_uuid = entity.gpu
+            whole = _whole_gpu(entity.gpu)
+            named = hosts.get(whole[2], set())
+            place = entity
+            if not hostname and len(named) == 1:
+                (hostname,) = named
+                place = replace(entity, gpu=(hostname, gpu_index, gpu_uuid))
+                if whole in self.model_names:
+                    model = self.model_names[whole]
+                    self.model_names.setdefault(_whole_gpu(place.gpu), model)
+            joined.setdefault(place, _Gathered()).merge(gathered)
+        self.entities = joined
 
     def _turn(self) -> None:
         self.page += 1

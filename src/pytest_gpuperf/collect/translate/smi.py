@@ -87,26 +87,6 @@ QUERY = (
     "memory.total,temperature.gpu --format=csv -l 1"
 )
 MONITOR = "nvidia-smi dmon --gpm-metrics=1,2,5,10"
-# The other outputs of nvidia-smi: a pattern of one of their lines, and what they are.
-_OTHERS = (
-    (r"#.*\bgpu\s+pid\b", "it is the output of nvidia-smi pmon, which has processes"),
-    (
-        r"<(?:!DOCTYPE )?nvidia_smi_log",
-        "it is the output of nvidia-smi -q -x, which is not read",
-    ),
-    (r"=+NVSMI LOG=+", "it is the output of nvidia-smi -q, which is not read"),
-    (
-        r"\|\s*NVIDIA-SMI\s",
-        "it is the table that nvidia-smi prints without options, which is not read",
-    ),
-    (r"GPU \d+: .*\(UUID: ", "it is the list of nvidia-smi -L, which has no readings"),
-)
-
-
-def other_output(line: str) -> str | None:
-    """Return what an unread output of nvidia-smi is, given a line, or None if unknown."""
-    found = (what for pattern, what in _OTHERS if re.match(pattern, line))
-    return next(found, None)
 
 
 def is_smi_table(line: str) -> bool:
@@ -425,14 +405,25 @@ _PART_NAME = re.compile(
 )
 _PART_UNITS = {"idx", "id", "#"}
 _ABSENT = {"-", "\N{EN DASH}", "n/a"}
+_SURE_COLUMNS = 2  # So many known columns make a header.
+# Columns without a reading of ours, of which a header may consist.
+_UNREAD_NAMES = {
+    *("enc", "dec", "jpg", "ofa", "bar1", "ccpm", "pviol", "tviol"),
+    *("sbecc", "dbecc", "rxpci", "txpci"),
+}
 
 
 def is_monitor(line: str) -> bool:
     """Return True if an unstamped line is the header of `nvidia-smi dmon`."""
     names = _monitor_cells(line)
-    if line[:1] != "#" or "gpu" not in names or "pid" in names:
+    if line[:1] != "#" or "gpu" not in names:
         return False
-    return {*names[: names.index("gpu")]} <= _MONITOR_TIMES
+    place = names.index("gpu")
+    columns = {*names[place + 1 :]}
+    known = columns & (_MONITOR_COLUMNS.keys() | _UNREAD_NAMES)
+    # A heading of Markdown has other words. The columns of GPM may all be unknown.
+    is_head = len(known) >= _SURE_COLUMNS or 2 * len(known) >= len(columns) > 0
+    return is_head and "pid" not in columns and {*names[:place]} <= _MONITOR_TIMES
 
 
 def monitor_records(
