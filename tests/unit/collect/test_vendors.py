@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.binaries import elf, pe
+from fakes.binaries import archive, elf, pe
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.binary.vendors import other_code
@@ -20,6 +20,7 @@ SYCL = (
     "__CLANG_OFFLOAD_BUNDLE__sycl-spir64_gen",
     "__CLANG_OFFLOAD_BUNDLE__sycl-spir64",
 )
+OFFLOADED = "__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"
 
 
 def of(names: Iterable[str]) -> dict[str, bytes]:
@@ -40,8 +41,16 @@ def of(names: Iterable[str]) -> dict[str, bytes]:
             ),
         ),
         (
-            elf(of(["__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"])),
-            ("code for AMD's GPUs (__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa)",),
+            elf(of([OFFLOADED])),
+            ("device code in a section of clang (" + OFFLOADED + ")",),
+        ),
+        (
+            archive(elf(of([".text"])), elf(of([".llvm.offloading"]))),
+            ("device code that is not linked yet (.llvm.offloading)",),
+        ),
+        (
+            archive(elf(of(SYCL[:2])), long_names=True),
+            (f"code for Intel's GPUs ({SYCL[1]})",),
         ),
         (elf(of([".text", ".nv_fatbin", ".rodata"])), ()),
         # A compiler has the word in its data.
