@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -89,3 +89,40 @@ def test_a_library_of_another_vendor_is_named(
         read_cubins(path, runner=runner, tool="cuobjdump")
     assert "no code for NVIDIA's GPUs" in str(caught.value)
     assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("name", [".nv_fatbin", "__nv_relfatbin"])
+@pytest.mark.parametrize("wrap", [bytes, archive])
+def test_a_section_of_fatbins_that_cannot_be_read_is_damaged(
+    tmp_path: Path, name: str, wrap: Callable[[bytes], bytes]
+) -> None:
+    """Whatever its headers say, it is device code; an empty section has none."""
+    path = tmp_path / "lib.so"
+    runner = FakeRunner([finished(255, stderr=b"does not contain device code")] * 2)
+    path.write_bytes(wrap(elf({name: b"\x50\xed\x55\xba of some size"})))
+    with pytest.raises(CaptureFormatError, match="is cut off or damaged"):
+        read_cubins(path, runner=runner, tool="cuobjdump")
+
+    path.write_bytes(wrap(elf({name: b""})))
+    with pytest.raises(CaptureFormatError, match="it has no device code"):
+        read_cubins(path, runner=runner, tool="cuobjdump")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".llvm.offloading", r"not linked yet \(.llvm.offloading\)"),
+        (OFFLOADED, "device code in a section of clang"),
+    ],
+)
+def test_code_before_the_link_of_clang_is_named(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    """It may be of any vendor, and the link decides on its registers."""
+    path = tmp_path / "a.o"
+    path.write_bytes(elf({name: b"BC"}))
+    runner = FakeRunner([finished(255, stderr=b"does not contain device code")])
+
+    with pytest.raises(CaptureFormatError, match=message) as caught:
+        read_cubins(path, runner=runner, tool="cuobjdump")
+    assert "link it" in caught.value.remedy

@@ -22,6 +22,7 @@ _PE_HEADER = struct.Struct("<4s2xH12xH2x")
 _PE_SECTION = struct.Struct("<8s8xII16x")
 # The linked code, in ELF and in PE. The code before the link is in other sections.
 _LINKED = (".nv_fatbin", ".nv_fatb")
+_FATBINS = frozenset({*_LINKED, "__nv_relfatbin", "__nv_rel"})
 
 ARCHIVE = b"!<arch>\n"
 _AR_HEADER = struct.Struct("<16s32x10s2s")  # Name, size in digits, end of the header.
@@ -157,6 +158,17 @@ def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
         for _, start, size_bytes in linked
         for part in _parts(content, start, min(start + size_bytes, len(content)))
     ]
+
+
+def names_fatbins(content: bytes | mmap.mmap) -> bool:
+    """Return True for a fatbin, and for a file or archive with a section of fatbins."""
+    if content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC:
+        return True
+    return any(
+        section.size_bytes and section.name in _FATBINS
+        for start, _ in members(content)
+        for section in sections(content, start)
+    )
 
 
 def _parts(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[FatbinPart]:

@@ -28,6 +28,7 @@ from pytest_gpuperf.collect.binary.containers import (
     ARCHIVE,
     FATBIN_MAGIC,
     mapped,
+    names_fatbins,
     sections,
 )
 from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
@@ -582,12 +583,12 @@ def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
     with mapped(path) as content:
         others = other_code(content)
         is_stripped = content[:6] == b"\x7fELF\x02\x01" and not sections(content)
-        is_fatbin = content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC
+        is_damaged = names_fatbins(content)
     message, remedy = "it has no device code", _GIVE
     if is_stripped:
         message = "its table of sections is missing: it is cut off or stripped"
         remedy = "build or copy it again"
-    if is_fatbin:  # Its header states the size of the whole.
+    if is_damaged:  # A fatbin has a header that states the size of the whole.
         message, remedy = "is cut off or damaged", "compile or copy it again"
     if others:
         message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
