@@ -35,3 +35,20 @@ def pe(sections: Mapping[str, bytes]) -> bytes:
         head += struct.pack("<8s8xII16x", name.encode()[:8], len(body), place)
         place += len(body)
     return head + b"".join(sections.values())
+
+
+def archive(*members: bytes, long_names: bool = False) -> bytes:
+    """Return an archive of `ar`, with an index; `long_names`: as BSD writes them."""
+    parts = [_member(b"/", b"index")]
+    for number, content in enumerate(members):
+        name = b"a_long_name_%d.o" % number
+        if long_names:
+            parts.append(_member(b"#1/%d" % len(name), name + content))
+        else:
+            parts.append(_member(b"%d.o/" % number, content))
+    return b"!<arch>\n" + b"".join(parts)
+
+
+def _member(name: bytes, content: bytes) -> bytes:
+    head = b"%-16s%-12d%-6d%-6d%-8s%-10d`\n" % (name, 0, 0, 0, b"644", len(content))
+    return head + content + b"\n" * (len(content) % 2)

@@ -425,7 +425,8 @@ _MARKS = "<,:"
 _HEAD_WIDTH = 15
 
 
-_OUTER = re.compile(r"(?:\w+::)+(?=\w+::)")  # All namespaces but the innermost.
+# All namespaces but the innermost. A name begins with a word, so that a long one is read once.
+_OUTER = re.compile(r"\b(?:\w+::)+(?=\w+::)")
 _DOTS = "…"
 
 

@@ -51,6 +51,8 @@ STARTS = [
     ),
     ("a.spv", b"\x03\x02\x23\x07\0\x04\1\0", "it is SPIR-V"),
     ("apps.csv", b"timestamp, gpu_uuid, pid, process_name\n", "a table of processes"),
+    ("c.a", b"!<thin>\n", "a thin archive, which has names of files and no code"),
+    ("c.out", b"\x10\xff\x10\xad\1\0\0\0", "device code that is not linked yet"),
     ("c.zip", b"PK\x03\x04\x14\0", "a zip archive"),
     ("c.zst", b"\x28\xb5\x2f\xfd\0", "compressed with zstd"),
     (

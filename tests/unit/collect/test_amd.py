@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fakes.binaries import archive
 from fakes.code_object import (
     bundle,
     code_object,
@@ -21,6 +22,7 @@ from fakes.code_object import (
 )
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary import amd
+from pytest_gpuperf.collect.binary.containers import members
 from pytest_gpuperf.collect.binary.read import Contents, read_cubins, read_mixes
 from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.runner import ProcessRunner
@@ -115,6 +117,39 @@ def test_a_bundle_gives_each_chip(wrap: Callable[[bytes], bytes]) -> None:
         assert names(read(content, target=target)) == ["two gfx90a:sramecc+:xnack-"]
     with pytest.raises(CaptureFormatError, match="no kernel for gfx1100, only for gfx"):
         read(content, target="gfx1100")
+
+
+OF_CLANG = "__CLANG_OFFLOAD_BUNDLE__hip-amdgcn-amd-amdhsa--gfx942"
+
+
+@pytest.mark.parametrize("long_names", [False, True])
+def test_an_archive_has_the_code_of_each_file(*, long_names: bool) -> None:
+    """Bundles, code objects, and objects with either in a section; odd sizes are padded."""
+    packed = bundle({"hip-amdgcn-amd-amdhsa--gfx942": code_object([kernel("a")])})
+    loose = code_object([kernel("b")])
+    in_section = elf({OF_CLANG: (1, code_object([kernel("c")]))}, machine=62)
+    host = elf({".text": (1, b"\0"), OF_CLANG: (1, b"BC\xc0\xde")}, machine=62) + b"\0"
+    files = (host, packed, host, loose, in_section, program(packed), host)
+    content = archive(*files, long_names=long_names)
+
+    assert names(read(content)) == [f"{name} gfx942" for name in "abca"]
+
+
+def test_the_names_of_sections_are_no_bundle() -> None:
+    """clang begins them with the same words, before the link and for other vendors."""
+    host = elf({OF_CLANG: (1, b"BC\xc0\xde")}, machine=62)
+    for content in (host, archive(host)):
+        assert not amd.has_code_objects(content)
+
+
+def test_every_cut_of_an_archive_is_an_archive_of_less() -> None:
+    """Its last whole file counts."""
+    loose = code_object([kernel("a")])
+    content = archive(loose, loose)
+    counts = [len([*members(content[:cut])]) for cut in range(8, len(content) + 1)]
+
+    assert counts == sorted(counts)
+    assert {*counts} == {0, 1, 2}
 
 
 def test_a_library_has_a_bundle_for_each_unit() -> None:

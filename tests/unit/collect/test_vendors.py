@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
-from fakes.binaries import elf, pe
+from fakes.binaries import archive, elf, pe
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.binary.vendors import other_code
@@ -20,6 +20,7 @@ SYCL = (
     "__CLANG_OFFLOAD_BUNDLE__sycl-spir64_gen",
     "__CLANG_OFFLOAD_BUNDLE__sycl-spir64",
 )
+OFFLOADED = "__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"
 
 
 def of(names: Iterable[str]) -> dict[str, bytes]:
@@ -40,8 +41,16 @@ def of(names: Iterable[str]) -> dict[str, bytes]:
             ),
         ),
         (
-            elf(of(["__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa"])),
-            ("code for AMD's GPUs (__CLANG_OFFLOAD_BUNDLE__sycl-amdgcn-amd-amdhsa)",),
+            elf(of([OFFLOADED])),
+            ("device code in a section of clang (" + OFFLOADED + ")",),
+        ),
+        (
+            archive(elf(of([".text"])), elf(of([".llvm.offloading"]))),
+            ("device code that is not linked yet (.llvm.offloading)",),
+        ),
+        (
+            archive(elf(of(SYCL[:2])), long_names=True),
+            (f"code for Intel's GPUs ({SYCL[1]})",),
         ),
         (elf(of([".text", ".nv_fatbin", ".rodata"])), ()),
         # A compiler has the word in its data.
@@ -80,3 +89,40 @@ def test_a_library_of_another_vendor_is_named(
         read_cubins(path, runner=runner, tool="cuobjdump")
     assert "no code for NVIDIA's GPUs" in str(caught.value)
     assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("name", [".nv_fatbin", "__nv_relfatbin"])
+@pytest.mark.parametrize("wrap", [bytes, archive])
+def test_a_section_of_fatbins_that_cannot_be_read_is_damaged(
+    tmp_path: Path, name: str, wrap: Callable[[bytes], bytes]
+) -> None:
+    """Whatever its headers say, it is device code; an empty section has none."""
+    path = tmp_path / "lib.so"
+    runner = FakeRunner([finished(255, stderr=b"does not contain device code")] * 2)
+    path.write_bytes(wrap(elf({name: b"\x50\xed\x55\xba of some size"})))
+    with pytest.raises(CaptureFormatError, match="is cut off or damaged"):
+        read_cubins(path, runner=runner, tool="cuobjdump")
+
+    path.write_bytes(wrap(elf({name: b""})))
+    with pytest.raises(CaptureFormatError, match="it has no device code"):
+        read_cubins(path, runner=runner, tool="cuobjdump")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".llvm.offloading", r"not linked yet \(.llvm.offloading\)"),
+        (OFFLOADED, "device code in a section of clang"),
+    ],
+)
+def test_code_before_the_link_of_clang_is_named(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    """It may be of any vendor, and the link decides on its registers."""
+    path = tmp_path / "a.o"
+    path.write_bytes(elf({name: b"BC"}))
+    runner = FakeRunner([finished(255, stderr=b"does not contain device code")])
+
+    with pytest.raises(CaptureFormatError, match=message) as caught:
+        read_cubins(path, runner=runner, tool="cuobjdump")
+    assert "link it" in caught.value.remedy

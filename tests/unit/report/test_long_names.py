@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +12,7 @@ from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Run, TestPlace
+from pytest_gpuperf.report.captures import kernel_name
 from pytest_gpuperf.report.exports import annotation_lines
 from pytest_gpuperf.report.html.page import RunPage, html_bytes
 from pytest_gpuperf.report.rows import names, rows, short_id
@@ -106,3 +108,15 @@ def test_a_page_has_the_whole_id_in_the_panel_and_the_title() -> None:
     assert re.search(rf'<b title="{whole}">test_long\[a+…b+\]</b>', shown)
     assert len(re.findall(rf"<code>{whole}</code>", shown)) == 1
     assert re.search(rf'data-name="{whole}"', shown)
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 400_000, "a::" * 100_000, "a::" * 100_000 + "b"]
+)
+def test_a_name_of_any_length_is_read_once(name: str) -> None:
+    """A file may hold any name. Read anew from each letter, this one would take minutes."""
+    begun_s = time.process_time()
+    short = kernel_name(name, 60)
+
+    assert len(short) <= 60
+    assert time.process_time() - begun_s < 10

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpuperf.collect.binary.containers import sections
+from pytest_gpuperf.collect.binary.containers import members, sections
 from pytest_gpuperf.collect.binary.elf import ELF_MAGIC, ElfFile
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
@@ -39,9 +39,9 @@ _ZLIB, _ZSTD = 0, 1
 _ZSTD_MODULES = ("compression.zstd", "backports.zstd")  # Of Python 3.14, and before.
 _DECOMPRESS_TIMEOUT_S = 120.0
 _COMPILE_AGAIN = "compile or copy it again"
-_DOS = b"MZ"
 # In ELF and in PE, whose names have 8 characters at most.
 _SECTIONS = frozenset({".hip_fatbin", ".hip_fat"})
+_OF_CLANG = re.compile(r"__CLANG_OFFLOAD_BUNDLE__\S*amdgcn")
 
 
 class CodeObject(Frozen, frozen=True, kw_only=True):
@@ -95,12 +95,20 @@ def _parts(content: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
     head = content[:24]
     if head.startswith((BUNDLE, COMPRESSED)) or _machine(head) == MACHINE_AMD:
         yield 0, len(content)
-    elif head.startswith((ELF_MAGIC, _DOS)):
-        for section in sections(content):
-            if section.name in _SECTIONS and section.size_bytes:
-                yield section.start, section.start + section.size_bytes
-    elif (start := content.find(BUNDLE)) >= 0:  # In an archive.
-        yield start, len(content)
+        return
+    for member, end in members(content):
+        head = content[member : member + 24]
+        if head.startswith(BUNDLE) or _machine(head) == MACHINE_AMD:
+            yield member, end
+            continue
+        for section in sections(content, member):
+            start, after = section.start, section.start + section.size_bytes
+            magic = content[start : min(start + len(BUNDLE), after)]
+            # Before the link, a section of clang may have the code of its compiler.
+            is_code = magic.startswith((ELF_MAGIC, BUNDLE, COMPRESSED))
+            named = is_code and _OF_CLANG.match(section.name)
+            if section.size_bytes and (section.name in _SECTIONS or named):
+                yield start, after
 
 
 def _machine(head: bytes) -> int | None:

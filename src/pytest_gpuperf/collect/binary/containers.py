@@ -22,6 +22,11 @@ _PE_HEADER = struct.Struct("<4s2xH12xH2x")
 _PE_SECTION = struct.Struct("<8s8xII16x")
 # The linked code, in ELF and in PE. The code before the link is in other sections.
 _LINKED = (".nv_fatbin", ".nv_fatb")
+_FATBINS = frozenset({*_LINKED, "__nv_relfatbin", "__nv_rel"})
+
+ARCHIVE = b"!<arch>\n"
+_AR_HEADER = struct.Struct("<16s32x10s2s")  # Name, size in digits, end of the header.
+_AR_END = b"`\n"
 
 FATBIN_MAGIC = b"\x50\xed\x55\xba"
 # Magic, version, bytes of the header and of all entries.
@@ -67,11 +72,44 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
         yield content
 
 
-def sections(content: bytes | mmap.mmap) -> tuple[FileSection, ...]:
-    """Return the sections of an ELF file of 64 bits or of a PE file, or () if damaged."""
+def members(content: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
+    """
+    Yield the start and the end of each file in an archive of `ar`, or those of a file.
+
+    The index of symbols and the table of long names are no files. A damaged archive ends
+    with its last whole member.
+    """
+    if content[: len(ARCHIVE)] != ARCHIVE:
+        yield 0, len(content)
+        return
+    place = len(ARCHIVE)
+    while place + _AR_HEADER.size <= len(content):
+        name, digits, ends = _AR_HEADER.unpack_from(content, place)
+        place += _AR_HEADER.size
+        if ends != _AR_END or not digits.strip().isdigit():
+            return
+        end = place + int(digits)
+        if end > len(content):
+            return
+        # BSD puts a long name before the content.
+        before = name[3:].strip() if name.startswith(b"#1/") else b"0"
+        if not name.startswith((b"/ ", b"//", b"/SYM64/")) and before.isdigit():
+            yield min(place + int(before), end), end
+        place = end + end % 2
+
+
+def sections(content: bytes | mmap.mmap, start: int = 0) -> tuple[FileSection, ...]:
+    """
+    Return the sections of an ELF file of 64 bits or of a PE file, or () if damaged.
+
+    Args:
+        content: The file, or an archive that contains an ELF file.
+
+        start: The start of the ELF file in the archive.
+    """
     try:
-        if content[: len(_ELF)] == _ELF:
-            return tuple(_elf_sections(content))
+        if content[start : start + len(_ELF)] == _ELF:
+            return tuple(_elf_sections(content, start))
         if content[: len(_DOS)] == _DOS:
             return tuple(_pe_sections(content))
     except (struct.error, OverflowError):  # The table is outside of the file.
@@ -79,16 +117,17 @@ def sections(content: bytes | mmap.mmap) -> tuple[FileSection, ...]:
     return ()
 
 
-def _elf_sections(content: bytes | mmap.mmap) -> Iterator[FileSection]:
-    table, size, count, names = _ELF_TABLE.unpack_from(content)
+def _elf_sections(content: bytes | mmap.mmap, begin: int) -> Iterator[FileSection]:
+    table, size, count, names = _ELF_TABLE.unpack_from(content, begin)
+    table += begin
     _, texts, _ = _ELF_SECTION.unpack_from(content, table + names * size)
     for index in range(count):
         name, start, size_bytes = _ELF_SECTION.unpack_from(
             content, table + index * size
         )
-        place = texts + name
+        place = begin + texts + name
         text = content[place : place + _MOST_NAME_BYTES].partition(b"\0")[0]
-        yield FileSection(text.decode("utf-8", "replace"), start, size_bytes)
+        yield FileSection(text.decode("utf-8", "replace"), begin + start, size_bytes)
 
 
 def _pe_sections(content: bytes | mmap.mmap) -> Iterator[FileSection]:
@@ -119,6 +158,17 @@ def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
         for _, start, size_bytes in linked
         for part in _parts(content, start, min(start + size_bytes, len(content)))
     ]
+
+
+def names_fatbins(content: bytes | mmap.mmap) -> bool:
+    """Return True for a fatbin, and for a file or archive with a section of fatbins."""
+    if content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC:
+        return True
+    return any(
+        section.size_bytes and section.name in _FATBINS
+        for start, _ in members(content)
+        for section in sections(content, start)
+    )
 
 
 def _parts(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[FatbinPart]:

@@ -24,7 +24,13 @@ from pytest_gpuperf.collect.binary.compiler_log import (
     log_text,
     read_ptxas_log,
 )
-from pytest_gpuperf.collect.binary.containers import FATBIN_MAGIC, mapped, sections
+from pytest_gpuperf.collect.binary.containers import (
+    ARCHIVE,
+    FATBIN_MAGIC,
+    mapped,
+    names_fatbins,
+    sections,
+)
 from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
 from pytest_gpuperf.collect.binary.elf import ELF_MAGIC
 from pytest_gpuperf.collect.binary.extraction import (
@@ -44,7 +50,7 @@ from pytest_gpuperf.collect.binary.tools import (
     holds_no_device_code,
     refusal,
 )
-from pytest_gpuperf.collect.binary.vendors import other_code
+from pytest_gpuperf.collect.binary.vendors import OF_CLANG, UNLINKED, other_code
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
@@ -59,7 +65,7 @@ from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 
-_CONTAINER_MAGICS = (ELF_MAGIC, FATBIN_MAGIC, b"!<arch>\n", b"MZ")
+_CONTAINER_MAGICS = (ELF_MAGIC, FATBIN_MAGIC, ARCHIVE, b"MZ")
 _MACHINE_INTEL = 205  # EM_INTELGT
 
 
@@ -577,16 +583,22 @@ def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
     with mapped(path) as content:
         others = other_code(content)
         is_stripped = content[:6] == b"\x7fELF\x02\x01" and not sections(content)
-        is_fatbin = content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC
+        is_damaged = names_fatbins(content)
     message, remedy = "it has no device code", _GIVE
     if is_stripped:
         message = "its table of sections is missing: it is cut off or stripped"
         remedy = "build or copy it again"
-    if is_fatbin:  # Its header states the size of the whole.
+    if is_damaged:  # A fatbin has a header that states the size of the whole.
         message, remedy = "is cut off or damaged", "compile or copy it again"
     if others:
         message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
-        remedy = "give the library that was built for NVIDIA's GPUs"
+        remedy = "give the library that was built for NVIDIA's or AMD's GPUs"
+    if any(kind.startswith((UNLINKED, OF_CLANG)) for kind in others):
+        message = f"it has {' and '.join(others)}"
+        remedy = (
+            "link it, and give the library or the program, or copy the section to a file: "
+            "objcopy -O binary --only-section=NAME FILE NEW"
+        )
     return CaptureFormatError(message, remedy=remedy, path=image.label)
 
 

@@ -179,6 +179,20 @@ _KINDS = (
         makes_runs=False,
     ),
     _Kind(
+        _begins(rb"!<thin>\n"),
+        "a thin archive, which has names of files and no code",
+        "",
+        "name a file of it, or build it without thin archives (ar rcs)",
+        makes_runs=False,
+    ),
+    _Kind(
+        _begins(rb"\x10\xff\x10\xad"),
+        "device code that is not linked yet, as clang keeps it",
+        "",
+        "link it, and give the library or the program",
+        makes_runs=False,
+    ),
+    _Kind(
         _begins(rb"PK\x03\x04"),
         "a zip archive",
         "",
