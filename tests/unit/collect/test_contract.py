@@ -42,6 +42,16 @@ def codes(
     return [note.code for note in Contract(request).notes(samples, output)]
 
 
+def test_a_long_row_in_many_places_is_read_once_in_a_while() -> None:
+    """All of its 400 million numbers would take the machine's memory."""
+    rows = [[0.5] * 4000] * 100_000
+    (content,) = contents(rows, "rows")
+    data = content.read()
+
+    assert data is not None
+    assert len(data) < 50e6
+
+
 MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "list": (lambda: [1, 2.5, "a"], lambda x: x.append(3)),
     "nested list": (lambda: [[1], [2]], lambda x: x[1].append(3)),

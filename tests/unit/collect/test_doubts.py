@@ -8,10 +8,12 @@ from __future__ import annotations
 import atexit
 import collections
 import concurrent.futures
+import csv
 import functools
 import gc
 import io
 import itertools
+import re
 import sqlite3
 import subprocess
 import sys
@@ -28,8 +30,12 @@ import pytest
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.timing.differences import (
+    are_one_set,
+    differ,
+    tolerance_for,
+)
 from pytest_gpuperf.collect.timing.host import HostCollector
-from pytest_gpuperf.collect.timing.results import differ
 from pytest_gpuperf.model.record import WORK_DOUBTS
 
 SHUFFLED = [5, 3, 4, 1, 2]
@@ -367,6 +373,36 @@ class LazyFrame:
     def explain(self) -> None: ...
 
 
+def read(rows: Any) -> object:
+    """Return what was read, and what it was read from."""
+    return [*rows], rows
+
+
+def read_in_part(rows: Any) -> object:
+    return next(rows), rows
+
+
+def csv_rows() -> Any:
+    return csv.reader(io.StringIO("1,2\n3,4\n"))
+
+
+ITERATORS: dict[str, Callable[[], Any]] = {
+    "a map": lambda: map(abs, SHUFFLED),
+    "a zip": lambda: zip(SHUFFLED, SHUFFLED, strict=True),
+    "a filter": lambda: filter(None, SHUFFLED),
+    "an enumeration": lambda: enumerate(SHUFFLED),
+    "a map of a map": lambda: map(abs, map(abs, SHUFFLED)),
+    "a map of a generator": lambda: map(abs, (n for n in SHUFFLED)),
+    "a generator": lambda: (n for n in SHUFFLED),
+    "a chain": lambda: itertools.chain([1], map(abs, SHUFFLED)),
+    "a slice": lambda: itertools.islice(map(abs, SHUFFLED), 9),
+    "groups": lambda: itertools.groupby(SHUFFLED),
+    "matches": lambda: re.finditer("a", "banana"),
+    "rows of a text": csv_rows,
+    "rows of a table": lambda: DATABASE.execute("select 1 union select 2"),
+}
+
+
 def never_done() -> object:
     return concurrent.futures.Future()
 
@@ -388,6 +424,10 @@ LAZY: dict[str, Callable[[], object]] = {
     "a list that sorts itself": lambda: Lazy(SHUFFLED),
     "a lazy table": LazyTable,
     "a lazy frame": LazyFrame,
+    **{
+        f"{name}, read in part": functools.partial(lambda m: read_in_part(m()), make)
+        for name, make in ITERATORS.items()
+    },
 }
 
 
@@ -602,6 +642,10 @@ HONEST: dict[str, Callable[[], Callable[..., object]]] = {
     "a list with its own iterator": lambda: spending(lambda: OwnIterator(SHUFFLED)),
     "an iterator of a list": lambda: spending(lambda: iter(SHUFFLED)),
     "a changed table": lambda: spending(inserted),
+    **{
+        f"{name}, read": functools.partial(lambda m: spending(lambda: read(m())), make)
+        for name, make in ITERATORS.items()
+    },
     "another kind of argument": asks_for_a_list,
     "a connection": connects,
     "a slow first call that is counted": counts_and_keeps,
@@ -1183,6 +1227,24 @@ def test_the_work_of_a_child_on_the_core_is_doubted(
         (np.ones(3, "f2"), np.ones(3, "f2") + np.float16(1e-2), False),
         (np.array(["a"]), np.array(["b"]), True),
         (np.array([]), np.array([]), False),
+        (1, 1.0, False),
+        (np.int64(1), 1, False),
+        (np.int64(2), 1, True),
+        (np.array([1.0, 2.0]), [1.0, 2.0], False),
+        (np.zeros(2), [1.0, 2.0], True),
+        (np.zeros((2, 2)), [[0, 0], [0, 1]], True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+        ({"a": 5, "b": 3, "c": 4}, {"a": 3, "b": 5, "c": 4}, True),
+        ({0.1 + 0.2}, {0.3}, False),
+        ({0.1}, {0.3}, True),
+        ({"a"}, {"b"}, True),
+        ('{"a": [1, 2.0]}', '{ "a":[1,2] }', False),
+        ('{"a": 1, "b": 2}', '{"b":2,"a":1}', False),
+        ('{"a": 1}', '{"a": 2}', True),
+        ("[1", "[2", True),
+        ("a b", "ab", True),
+        ([1e9, 1e-9 + 0j], [1e9 + 0j, 2e-7], False),
+        ([1e9, 1.0], [1e9, 2e4], True),
     ],
 )
 def test_results_differ_by_more_than_rounding(
@@ -1191,3 +1253,34 @@ def test_results_differ_by_more_than_rounding(
     """What cannot be compared is not said to differ."""
     assert differ(a, b) is is_different
     assert differ(b, a) is is_different
+
+
+@pytest.mark.parametrize(
+    ("given", "is_different"),
+    [([1e16, 1.0, -1e16, 1.0] * 500, False), ([1.0] * 500, True)],
+)
+def test_a_sum_that_cancels_may_lose_what_its_parts_cannot_hold(
+    given: list[float], *, is_different: bool
+) -> None:
+    """The first sum of these is 0, and the exact one is 1,000."""
+    for value in (given, np.array(given), (given[0], *given[1:])):
+        assert differ(0.0, 1000.0, tolerance_for([value, len])) is is_different
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "given", "is_set"),
+    [
+        ([1, 2, 3], [3, 1, 2], [3, 1, 2, 3], True),
+        ([1, 2, 3], [3, 1, 2], [3, 1, 2], False),
+        ([1, 2, 3], [3, 1, 4], [], False),
+        ([1, 1, 2], [2, 1, 1], [], False),
+        ([[1]], [[2]], [], False),
+        ([n / 7 for n in range(20)], [n / 7 for n in range(19, -1, -1)], [], False),
+    ],
+)
+def test_the_order_of_a_set_is_no_other_result(
+    a: list[Any], b: list[Any], given: list[Any], *, is_set: bool
+) -> None:
+    """It looks sorted, if the items are small whole numbers."""
+    assert are_one_set(a, b, [given, len]) is is_set
+    assert are_one_set(b, a, [given, len]) is is_set

@@ -180,7 +180,8 @@ class Contract:
             return None
         named, comparison = _named(changed), compare([*self._arguments(changed)])
         if comparison.same:
-            text = f"{named} is an output: a call on its original content takes as long"
+            what = "changes in each call" if comparison.goes_on else "is an output"
+            text = f"{named} {what}: a call on its original content takes as long"
             self._change_note = Note(code="writes-output", text=text)
             return None
         did = "did"

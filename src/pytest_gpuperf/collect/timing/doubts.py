@@ -19,14 +19,10 @@ from math import inf
 
 from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.timing.differences import differ
 from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
 from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
-from pytest_gpuperf.collect.timing.results import (
-    differ,
-    is_nothing,
-    promised,
-    swallowed,
-)
+from pytest_gpuperf.collect.timing.results import is_nothing, promised, swallowed
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
