@@ -1,4 +1,4 @@
-"""Processor time of other threads and of child processes, as Linux counts it."""
+"""Processor time of other threads and of child processes, and bytes read, as Linux counts them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ def of_children_ns() -> int | None:
         return None
     folders = [f"/proc/{int(child)}/task" for child in children]
     return sum(_ran_ns(f"{f}/{n}/schedstat") for f in folders for n in _names(f))
+
+
+def of_reads_bytes() -> int | None:
+    """Return the bytes that this process has read from files and pipes, or None if unknown."""
+    # The first line is the name and the number.
+    number = b"".join(_content("/proc/self/io").split()[1:2])
+    return int(number) if number.isdigit() else None
 
 
 def _ran_ns(path: str) -> int:

@@ -325,6 +325,105 @@ LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
 }
 
 
+class Inner:
+    """An object that another one has."""
+
+    kept: Any = None
+
+
+@dataclass
+class Outer:
+    """An object whose object keeps a result."""
+
+    inner: Inner = field(default_factory=Inner)
+
+
+class Growing(list[int]):
+    """A list of a class of its own."""
+
+
+def kept_by(take: Callable[[], Any], keep: Callable[[Any], Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        work(50)
+        if take() is None:
+            work(1000)
+            keep(sorted(SHUFFLED))
+        return take()
+
+    return call
+
+
+def kept_far_away() -> Callable[[], Any]:
+    outer = Outer()
+    return kept_by(
+        lambda: outer.inner.kept, lambda made: setattr(outer.inner, "kept", made)
+    )
+
+
+def kept_in_a_nested_list() -> Callable[[], Any]:
+    rows = [[None]]
+
+    def keep(made: Any) -> None:
+        rows[0][0] = made
+
+    return kept_by(lambda: rows[0][0], keep)
+
+
+def kept_by_a_module_of_python() -> Callable[[], Any]:
+    vars(io).pop("kept_by_a_test", None)
+    return kept_by(
+        lambda: vars(io).get("kept_by_a_test"),
+        lambda made: vars(io).update(kept_by_a_test=made),
+    )
+
+
+def kept_in_a_generator() -> Callable[[], Any]:
+    def rows() -> Iterator[list[int]]:
+        work(1000)
+        made = sorted(SHUFFLED)
+        while True:
+            yield made
+
+    made = rows()
+
+    def call() -> list[int]:
+        work(50)
+        return next(made)
+
+    return call
+
+
+def kept_in_a_list_of_its_own_class() -> Callable[[], Any]:
+    kept = Growing()
+
+    def call() -> Any:
+        work(50)
+        if not kept:
+            work(1000)
+            kept.extend(sorted(SHUFFLED))
+        return kept
+
+    return call
+
+
+def kept_array() -> Callable[[], Any]:
+    outer = Outer()
+    return kept_by(
+        lambda: outer.inner.kept,
+        lambda made: setattr(outer.inner, "kept", np.array(made)),
+    )
+
+
+LESS_WORK |= {
+    "an object of an object": kept_far_away,
+    "a nested list": kept_in_a_nested_list,
+    "a module of Python": kept_by_a_module_of_python,
+    "a generator that goes on": kept_in_a_generator,
+    "a list of its own class": kept_in_a_list_of_its_own_class,
+    "an array of an object": kept_array,
+}
+
+
 # An older sign tells of these.
 EMPTIED = {"a deque", "a set", "a comprehension's list"}
 
@@ -650,6 +749,144 @@ HONEST: dict[str, Callable[[], Callable[..., object]]] = {
     "a connection": connects,
     "a slow first call that is counted": counts_and_keeps,
 }
+
+
+def prepared(
+    keep: Callable[[dict[str, Any]], object], result: Callable[[dict[str, Any]], Any]
+) -> Callable[[], object]:
+    """Return a function whose first call reads a file of 100 kB and keeps something."""
+    settings: dict[str, Any] = {}
+
+    def call() -> object:
+        work(50)
+        if not settings:
+            work(2000)
+            AT.clock.read += 100_000
+            keep(settings)
+        return result(settings)
+
+    return call
+
+
+def sets_two(settings: dict[str, Any]) -> None:
+    settings.update(factor=2.5, rows=sorted(SHUFFLED))
+
+
+PREPARED: dict[str, tuple[Callable[[], object], list[str]]] = {
+    "settings": (prepared(sets_two, lambda s: s["factor"] * 3), []),
+    "settings, given": (prepared(sets_two, lambda s: s["rows"]), ["less-work"]),
+    "rows, a copy": (
+        prepared(lambda s: s.update(rows=[1e9, 2e9]), lambda s: [*s.values()]),
+        ["less-work"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_settings_of_a_file_are_no_work_of_the_call(
+    host: HostCollector, name: str
+) -> None:
+    """The first call takes its time to read them. What it returns is its work."""
+    call, codes = PREPARED[name]
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == codes
+
+
+def test_some_bytes_explain_no_long_call(host: HostCollector) -> None:
+    """It did other work than to read them."""
+    kept: dict[str, float] = {}
+
+    def call() -> float:
+        work(50)
+        if not kept:
+            work(900_000)
+            AT.clock.read += 100
+            kept["sum"] = 2.5
+        return kept["sum"] * 3
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == ["less-work"]
+
+
+@pytest.mark.parametrize(("imports", "codes"), [(True, []), (False, ["less-work"])])
+def test_what_is_kept_beside_an_import_is_no_work(
+    host: HostCollector,
+    monkeypatch: pytest.MonkeyPatch,
+    codes: list[str],
+    *,
+    imports: bool,
+) -> None:
+    """The import takes the time, unless the result is what was kept."""
+    kept: dict[str, float] = {}
+
+    def call() -> float:
+        work(50)
+        if not kept:
+            work(20_000)
+            if imports:
+                monkeypatch.setitem(sys.modules, "gpuperf_fake", sys)
+            kept["factor"] = 2.5
+        return kept["factor"] * 3
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == codes
+
+
+def test_a_list_that_was_sorted_beside_an_import_is_doubted(
+    host: HostCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later call finds it sorted."""
+    held = SHUFFLED.copy()
+
+    def call() -> None:
+        monkeypatch.setitem(sys.modules, "gpuperf_fake", sys)
+        sort(held)
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == ["less-work"]
+
+
+def fills(make: Callable[[], Any]) -> Callable[[], object]:
+    """Return a function with a slow first call that fills and returns a buffer."""
+    out, times = make(), AT.clock.taking(5_000_000, then_ns=50_000)
+
+    def call() -> object:
+        times()
+        out[:] = SHUFFLED
+        return out
+
+    return call
+
+
+def keeps_the_last() -> Callable[[], object]:
+    box, times = Outer(), AT.clock.taking(5_000_000, then_ns=50_000)
+
+    def call() -> object:
+        times()
+        box.inner.kept = sorted(SHUFFLED)
+        return box.inner.kept
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fills(lambda: [0] * 5),
+        lambda: fills(lambda: np.zeros(5)),
+        keeps_the_last,
+    ],
+    ids=["a list", "an array", "the last result"],
+)
+def test_a_buffer_that_was_there_is_no_kept_result(
+    host: HostCollector, make: Callable[[], Callable[[], object]]
+) -> None:
+    """The first call is slow for another reason, as one that compiles."""
+    assert doubts(host.measure(TimedCall(fn=make()), stop=Enough())) == []
 
 
 class Enough:

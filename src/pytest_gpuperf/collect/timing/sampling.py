@@ -280,7 +280,13 @@ class CallSampler:
         self.first_call_s = elapsed_ns / NS_PER_S
         refuse_result(self._request.fn, self._output)
         if self._doubts is not None:
-            self._doubts.after_first(self.first_call_s)
+            # References of the attribute and of the count itself.
+            is_shared = sys.getrefcount(self._output) > 2  # noqa: PLR2004
+            self._doubts.after_first(
+                self.first_call_s,
+                self._output if is_shared and not self.on_device else None,
+                loaded=batch.loaded,
+            )
         self._contract.very_first_output(self._output, on_device=self.on_device)
         fixed_count = self._request.iterations
         may_count = fixed_count is not None and not (batch.loaded or self.on_device)
