@@ -31,9 +31,10 @@ def of_children_ns() -> int | None:
 
 def of_reads_bytes() -> int | None:
     """Return the bytes that this process has read from files and pipes, or None if unknown."""
-    # The first line is the name and the number.
-    number = b"".join(_content("/proc/self/io").split()[1:2])
-    return int(number) if number.isdigit() else None
+    content = _content("/proc/self/io")
+    # The first line is the name and the number. This reading counts from now on.
+    number = b"".join(content.split()[1:2])
+    return int(number) + len(content) if number.isdigit() else None
 
 
 def _ran_ns(path: str) -> int:

@@ -21,6 +21,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,6 +30,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.collect.timing.differences import (
     are_one_set,
@@ -516,6 +518,7 @@ LAZY: dict[str, Callable[[], object]] = {
     "a filter": lambda: filter(None, SHUFFLED),
     "a generator in a tuple": lambda: ((n for n in SHUFFLED), 5),
     "an iterator in a dict": lambda: {"rows": map(abs, SHUFFLED)},
+    "an iterator in a list in a dict": lambda: {"rows": [1, map(abs, SHUFFLED)]},
     "an iterator in an object": lambda: Holding(map(abs, SHUFFLED)),
     "a future": never_done,
     "futures": lambda: [never_done() for _ in range(3)],
@@ -848,6 +851,22 @@ def test_a_list_that_was_sorted_beside_an_import_is_doubted(
     timing = host.measure(TimedCall(fn=call), stop=Enough())
 
     assert doubts(timing) == ["less-work"]
+
+
+def test_the_count_of_bytes_read_leaves_its_own_out(tmp_path: Path) -> None:
+    """Or each call would have read something."""
+    if sys.platform != "linux":
+        pytest.skip("only Linux counts them")
+    clock = SystemClock()
+    (tmp_path / "a").write_bytes(bytes(5000))
+    counts = [clock.bytes_read(), clock.bytes_read()]
+    (tmp_path / "a").read_bytes()
+    counts.append(clock.bytes_read())
+    if None in counts:
+        pytest.skip("this system does not count them")
+
+    assert counts[1] == counts[0]
+    assert 5000 <= (counts[2] or 0) - (counts[1] or 0) < 10_000
 
 
 def fills(make: Callable[[], Any]) -> Callable[[], object]:

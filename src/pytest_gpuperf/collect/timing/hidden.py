@@ -160,11 +160,10 @@ def _is_added(then: Place, now: Place) -> bool:
 
 def _are_in(result: object, kept: Iterable[object]) -> bool:
     """Return True if a result, or each of its first members, is one of the kept values."""
-    ids: set[int] = set()
-    for value in map(_result_of, kept):
-        ids.add(id(value))
-        members: Any = gc.get_referents(value)
-        ids.update(map(id, members))
+    values = [*map(_result_of, kept)]
+    members = gc.get_referents(*values)
+    held: list[Any] = [*values, *members, *gc.get_referents(*members)]
+    ids = {*map(id, held)}
     if id(result) in ids:
         return True
     group = result.values() if isinstance(result, dict) else result

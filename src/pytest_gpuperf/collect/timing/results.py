@@ -18,6 +18,7 @@ from pytest_gpuperf.collect.timing.contents import held_by, items_left
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
+_KINDS_OF_GROUPS = frozenset({*_GROUPS, dict})
 _CONTAINERS = frozenset({*_GROUPS, dict, str, bytes, bytearray})
 # Iterators that hold no work: files, of containers, and those that give the same again.
 _BUILTIN: tuple[Iterable[object], ...] = ([], (), {}, set(), range(0), "", b"")
@@ -61,6 +62,9 @@ def promised(output: object, given: Iterable[object]) -> str:
         given: The arguments, which are no promise if they are returned.
     """
     members = _members(output)
+    if not _KINDS_OF_GROUPS.isdisjoint(map(type, members)):
+        deeper = map(_members, members)
+        members += islice(chain.from_iterable(deeper), _MOST_MEMBERS)
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
         for value in chain((output,), members):
