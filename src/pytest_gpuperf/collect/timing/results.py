@@ -28,7 +28,7 @@ _IDLE: tuple[type, ...] = (
 )
 # Iterators that let go of what they read at its end, and those that end with any of it.
 _LETTING_GO = (chain, islice, type(iter(int, 1)))
-_ENDING_WITH = (enumerate, filter, groupby, map, zip)
+_ENDING_WITH = (enumerate, filter, groupby, map, zip, type(next(groupby([0]))[1]))
 # Classes of work that goes on elsewhere, with a method, and its answer while it does.
 _PENDING = (
     ("concurrent.futures", "Future", "done", False),
