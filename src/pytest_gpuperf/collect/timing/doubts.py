@@ -14,7 +14,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, compress, count
 from math import inf
 
 from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
@@ -349,12 +349,15 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     mean_s = sum(samples) / len(samples)
     # Of calls below a microsecond, the one after a slow one is slow, too, on its own scale.
     least_s = max(_MOST_RATIO * usual_s, mean_s / 2)
-    places = [i for i, s in enumerate(samples) if s > least_s]
+    places = [*compress(count(), map(least_s.__lt__, samples))]
     gaps = Counter(map(operator.sub, places[1:], places))
-    period, count = gaps.most_common(1)[0] if gaps else (0, 0)
+    period, found_count = gaps.most_common(1)[0] if gaps else (0, 0)
     # Interruptions have no period, or come one after the other for a while.
     expected_count = max(len(places), len(samples) / period) if period > 1 else inf
-    if count < max(_PERIODS, _PERIODIC * expected_count) or mean_s < _UNEVEN * usual_s:
+    if (
+        found_count < max(_PERIODS, _PERIODIC * expected_count)
+        or mean_s < _UNEVEN * usual_s
+    ):
         return
     text = (
         f"each {period}th call takes more than {_MOST_RATIO} times as long, and the median"

@@ -16,7 +16,7 @@ import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from itertools import islice
+from itertools import islice, repeat
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -52,6 +52,8 @@ _PLAIN = frozenset(
     }
 )
 _ARGUMENT = "an argument"
+# A getter, because each comprehension is a call.
+_NAME_AND_ITEM = operator.itemgetter(0, 1)
 # Members of a result that are looked for among what was kept.
 _MOST_MEMBERS = 100
 # Packages whose objects are arrays and numbers.
@@ -180,8 +182,7 @@ def places(request: TimedCall) -> list[Place]:
     Arguments themselves are left to `Contract`, which reads their whole content.
     """
     pending: list[tuple[str, Any]] = [("", request.fn), ("", request.setup)]
-    pending += [(_ARGUMENT, value) for value in request.args]
-    pending += [(_ARGUMENT, value) for value in request.kwargs.values()]
+    pending += zip(repeat(_ARGUMENT), (*request.args, *request.kwargs.values()))
     found: dict[object, Place] = {}
     # The objects that were looked at.
     seen: dict[int, object] = {}
@@ -218,7 +219,7 @@ def _look(
     held: Sequence[_Found] = ()
     if kind is FunctionType and is_projects(value.__module__):
         held = _variables(value)
-        pending += [(name, item) for name, item, _ in held]
+        pending += map(_NAME_AND_ITEM, held)
         held = [
             *held,
             ("the attributes of a function", value.__dict__, _just(value.__dict__)),
@@ -251,20 +252,19 @@ def _variables(function: Any) -> list[_Found]:  # noqa: ANN401 - a function
         *(function.__defaults__ or ()),
         *(function.__kwdefaults__ or {}).values(),
     )
-    found: list[_Found] = [("a default", value, _just(value)) for value in defaults]
-    cells = zip(codes[0].co_freevars, function.__closure__ or (), strict=True)
-    found += [
-        (
-            name,
-            cell.cell_contents,
-            functools.partial(getattr, cell, "cell_contents", None),
-        )
-        for name, cell in cells
-        if cell != _EMPTY
-    ]
+    found: list[_Found] = []
+    for value in defaults:
+        found.append(("a default", value, _just(value)))  # noqa: PERF401 - a comprehension is a call
+    for name, cell in zip(
+        codes[0].co_freevars, function.__closure__ or (), strict=True
+    ):
+        if cell != _EMPTY:
+            find = functools.partial(getattr, cell, "cell_contents", None)
+            found.append((name, cell.cell_contents, find))
     for code in codes:
         # Comprehensions and lambdas have their own code.
-        codes += [each for each in code.co_consts if type(each) is CodeType]
+        if CodeType in {*map(type, code.co_consts)}:
+            codes += [each for each in code.co_consts if type(each) is CodeType]
         for name in code.co_names:
             if name in known:
                 found.append((name, known[name], functools.partial(known.get, name)))

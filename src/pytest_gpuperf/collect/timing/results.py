@@ -78,13 +78,15 @@ def has_finalizer(output: object) -> bool:
     """Return True if code runs when a result, or a member of it, is no longer referred to."""
     if type(output) in PLAIN_TYPES:
         return False
-    # That of a generator or a file is no code of the test.
-    return any(
-        type(getattr(type(value), "__del__", None)) is FunctionType
-        or getweakrefcount(value)
-        for value in (output, *_members(output))
-        if not isinstance(value, type)  # The class of an object outlives it.
-    )
+    values = [output, *_members(output)]
+    kinds = {*map(type, values)}
+    for kind in kinds:
+        # That of a generator or a file is no code of the test.
+        if type(getattr(kind, "__del__", None)) is FunctionType:
+            return True
+        if issubclass(kind, type):  # The class of an object outlives it.
+            values = [value for value in values if not isinstance(value, type)]
+    return any(map(getweakrefcount, values))
 
 
 def _members(output: object) -> list[object]:
