@@ -27,6 +27,8 @@ class FakeClock:
 
         blocks: Disk blocks that the process has read or written; None: nobody counts.
 
+        read: Bytes that the process has read from files; None: nobody counts.
+
         machine_load: The machine's runnable threads and cores; None: not known.
 
         traced_by: The package that traces this thread; "": none.
@@ -42,6 +44,7 @@ class FakeClock:
         self.others_ns = 0
         self.children_ns: int | None = None
         self.blocks: int | None = 0
+        self.read: int | None = 0
         self.machine_load: Load | None = Load(1, 2)
         self.traced_by = ""
         self.also: dict[str, str] = {}
@@ -73,6 +76,9 @@ class FakeClock:
 
     def blocks_count(self) -> int | None:
         return self.blocks
+
+    def bytes_read(self) -> int | None:
+        return self.read
 
     def load(self) -> Load | None:
         return self.machine_load

@@ -65,6 +65,9 @@ class Clock(Protocol):
     def blocks_count(self) -> int | None:
         """Return the number of disk blocks read and written by the process, or None."""
 
+    def bytes_read(self) -> int | None:
+        """Return the bytes that the process has read from files and pipes, or None."""
+
     def load(self) -> Load | None:
         """Return the machine's runnable threads and cores, or None."""
 
@@ -136,6 +139,14 @@ class SystemClock:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         count = usage.ru_inblock + usage.ru_oublock
         return count // _SECTORS_OF_A_BLOCK if sys.platform == "linux" else count
+
+    def bytes_read(self) -> int | None:
+        """Return the bytes that the process has read from files and pipes, or None."""
+        if sys.platform != "linux":
+            return None
+        from pytest_gpuperf.collect.processor_time import of_reads_bytes
+
+        return of_reads_bytes()
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""

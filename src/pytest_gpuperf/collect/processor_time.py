@@ -1,16 +1,19 @@
-"""Processor time of other threads and of child processes, as Linux counts it."""
+"""Processor time of other threads and of child processes, and bytes read, as Linux counts them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import count
 
 from pytest_gpuperf.collect.held_file import Files
 
 _TASKS = "/proc/self/task"
 # Ids of children, of up to 8 characters each.
 _MOST_BYTES = 4096
+_IO_BYTES = 40
+_readings = count()
 
 
 def of_threads_ns(native_ids: Iterable[int]) -> int:
@@ -29,6 +32,14 @@ def of_children_ns() -> int | None:
     return sum(_ran_ns(f"{f}/{n}/schedstat") for f in folders for n in _names(f))
 
 
+def of_reads_bytes() -> int | None:
+    """Return the bytes that this process has read from files and pipes, or None if unknown."""
+    # The first line is the name and the number, and there are more.
+    number = b"".join(_content("/proc/self/io", _IO_BYTES).split()[1:2])
+    # Each reading counts for the next ones.
+    return int(number) - _IO_BYTES * next(_readings) if number.isdigit() else None
+
+
 def _ran_ns(path: str) -> int:
     """Return the first number of a file of scheduler statistics, or 0 if there is none."""
     first = _content(path).split()[:1]
@@ -41,13 +52,13 @@ def _names(folder: str) -> list[str]:
     return []
 
 
-def _content(path: str) -> bytes:
+def _content(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
     try:
         descriptor = Files.open(path, os.O_RDONLY)
     except OSError:  # The thread or the process has ended.
         return b""
     try:
-        return Files.pread(descriptor, _MOST_BYTES, 0)
+        return Files.pread(descriptor, most_bytes, 0)
     except OSError:
         return b""
     finally:

@@ -220,6 +220,8 @@ class EndedStep(Frozen, frozen=True, kw_only=True):
         void: The reason that the step does not count, or None.
 
         compiled: Compilations from the start of the process to the end of the step.
+
+        prepared: As `Step.prepared`.
     """
 
     begin_ns: int
@@ -228,6 +230,7 @@ class EndedStep(Frozen, frozen=True, kw_only=True):
     units: float
     void: str | None
     compiled: Compiled | None
+    prepared: bool
 
 
 def steps_of(
@@ -267,6 +270,7 @@ def steps_of(
             spans=tuple(_spans(parts[index], origin_ns)),
             void=step.void,
             compiled=_since(before, step.compiled),
+            prepared=step.prepared,
         )
         for index, (step, before) in enumerate(zip(ended, earlier, strict=False))
     )

@@ -57,6 +57,10 @@ class _Stack(threading.local):
         self.frames: list[tuple[int, Mark, int]] = []
 
 
+# A step with less processor time of the process than this share has waited.
+_WORKING = 0.25
+
+
 @final
 class StepRecorder:
     """
@@ -93,6 +97,7 @@ class StepRecorder:
         memory: Allocator | None = None,
     ) -> None:
         self._now_ns = clock.now_ns
+        self._process_cpu_ns = clock.process_cpu_ns
         self._runtime = runtime
         self._unit = unit
         self._units = units
@@ -109,6 +114,8 @@ class StepRecorder:
         self._steps: list[EndedStep] = []
         # Start of the open step, or None between steps.
         self._start_ns: int | None = None
+        # Processor time and loaded modules before it.
+        self._cpu_ns = self._modules_count = 0
         self._running = False
         # Whether a device was in use at the last check.
         self._active = False
@@ -320,6 +327,7 @@ class StepRecorder:
             raise MeasureError(message, remedy=f"end {inside} first")
         if self._active:
             self._runtime.synchronize()
+        self._modules_count, self._cpu_ns = len(sys.modules), self._process_cpu_ns()
         self._start_ns = self._now_ns()
 
     def _close_step(self, units: float, error: BaseException | None) -> None:
@@ -355,6 +363,8 @@ class StepRecorder:
     def _keep_step(self, units: float, void: str | None, end_ns: int) -> None:
         """Record the open step. The time until the next step starts after this bookkeeping."""
         start_ns = end_ns if self._start_ns is None else self._start_ns
+        cpu_ns = self._process_cpu_ns() - self._cpu_ns
+        waited = not self._active and cpu_ns < _WORKING * (end_ns - start_ns)
         self._steps.append(
             EndedStep(
                 begin_ns=self._begin_ns,
@@ -363,6 +373,7 @@ class StepRecorder:
                 units=units,
                 void=void,
                 compiled=self._compiler.compiled(),
+                prepared=waited or len(sys.modules) > self._modules_count,
             )
         )
         self._start_ns = None

@@ -29,6 +29,8 @@ _P95 = 0.95
 # Several steps that take at least 100 us and ten times as long as the others do other
 # work. A single one is slow in many loops, as the first that uses a cache.
 _LEAST_SLOW, _SLOW_START_RATIO, _SLOW_START_S = 2, 10.0, 1e-4
+# Steps that a library such as jax may compile in, one for each shape or dtype.
+_MOST_COMPILING = 2
 # Name of a phase, and whether the phase ran in a thread other than the steps'.
 _Place = tuple[str, bool]
 _Key = tuple[int | None, str]  # Layer and name of an operation.
@@ -393,7 +395,9 @@ def slow_start(counted: Sequence[Step]) -> tuple[int, float] | None:
     """
     Return the number of slow steps at the beginning, and their time over the median of the others.
 
-    None without several such steps, or if one of them compiled, which explains its time.
+    None without several such steps, or if one of them compiled. Steps that loaded modules
+    or mostly waited are left out, and so are the first ones if it is unknown whether a
+    library compiled in them.
 
     Args:
         counted: The steps that count, in order.
@@ -403,9 +407,12 @@ def slow_start(counted: Sequence[Step]) -> tuple[int, float] | None:
     least_s = max(_SLOW_START_S, _SLOW_START_RATIO * usual_s)
     slow = [*takewhile(lambda step: step.duration_s > least_s, counted)]
     compiled = any(step.compiled is not None and step.compiled.count for step in slow)
-    if usual_s <= 0 or len(slow) < _LEAST_SLOW or compiled:
+    may_compile = any(step.compiled is None for step in slow)
+    working = [step for step in slow if not step.prepared]
+    least_count = _LEAST_SLOW + may_compile * _MOST_COMPILING
+    if usual_s <= 0 or len(working) < least_count or compiled:
         return None
-    return len(slow), min(step.duration_s for step in slow) / usual_s
+    return len(slow), min(step.duration_s for step in working) / usual_s
 
 
 def _mean(values: Iterable[float]) -> float:

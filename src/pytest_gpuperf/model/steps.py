@@ -174,6 +174,9 @@ class Step(Frozen, frozen=True, kw_only=True):
         void: Why the step does not count, or None if the step counts.
 
         compiled: Compilations since the preceding step, or None if unknown.
+
+        prepared: Whether the step loaded modules, or mostly waited, so that its time is
+            not that of its work.
     """
 
     index: int
@@ -184,6 +187,7 @@ class Step(Frozen, frozen=True, kw_only=True):
     spans: tuple[Span, ...] = ()
     void: str | None = None
     compiled: Compiled | None = None
+    prepared: bool = False
 
     def __post_init__(self) -> None:
         """Reject steps that run backwards, and spans that are not inside their step."""

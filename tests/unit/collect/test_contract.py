@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
 import functools
 import io
@@ -40,6 +41,32 @@ def codes(
 ) -> list[str]:
     """Return the codes of the notes on a measurement."""
     return [note.code for note in Contract(request).notes(samples, output)]
+
+
+def test_a_task_that_is_done_has_done_its_work() -> None:
+    """One that is not has done none yet."""
+
+    async def call() -> tuple[object, object]:
+        done, later = (asyncio.ensure_future(asyncio.sleep(0, n)) for n in range(2))
+        await done
+        later.cancel()
+        return done, asyncio.get_running_loop().create_future()
+
+    done, pending = asyncio.run(call())
+
+    refuse_result(nothing, done)
+    with pytest.raises(MeasureError, match="awaitable"):
+        refuse_result(nothing, pending)
+
+
+def test_a_long_row_in_many_places_is_read_once_in_a_while() -> None:
+    """All of its 400 million numbers would take the machine's memory."""
+    rows = [[0.5] * 4000] * 100_000
+    (content,) = contents(rows, "rows")
+    data = content.read()
+
+    assert data is not None
+    assert len(data) < 50e6
 
 
 MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {

@@ -8,10 +8,12 @@ from __future__ import annotations
 import atexit
 import collections
 import concurrent.futures
+import csv
 import functools
 import gc
 import io
 import itertools
+import re
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,9 +30,14 @@ import pytest
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.timing.differences import (
+    are_one_set,
+    differ,
+    tolerance_for,
+)
 from pytest_gpuperf.collect.timing.host import HostCollector
-from pytest_gpuperf.collect.timing.results import differ
 from pytest_gpuperf.model.record import WORK_DOUBTS
 
 SHUFFLED = [5, 3, 4, 1, 2]
@@ -319,6 +327,105 @@ LESS_WORK: dict[str, Callable[[], Callable[..., object]]] = {
 }
 
 
+class Inner:
+    """An object that another one has."""
+
+    kept: Any = None
+
+
+@dataclass
+class Outer:
+    """An object whose object keeps a result."""
+
+    inner: Inner = field(default_factory=Inner)
+
+
+class Growing(list[int]):
+    """A list of a class of its own."""
+
+
+def kept_by(take: Callable[[], Any], keep: Callable[[Any], Any]) -> Callable[[], Any]:
+    def call() -> Any:
+        work(50)
+        if take() is None:
+            work(1000)
+            keep(sorted(SHUFFLED))
+        return take()
+
+    return call
+
+
+def kept_far_away() -> Callable[[], Any]:
+    outer = Outer()
+    return kept_by(
+        lambda: outer.inner.kept, lambda made: setattr(outer.inner, "kept", made)
+    )
+
+
+def kept_in_a_nested_list() -> Callable[[], Any]:
+    rows = [[None]]
+
+    def keep(made: Any) -> None:
+        rows[0][0] = made
+
+    return kept_by(lambda: rows[0][0], keep)
+
+
+def kept_by_a_module_of_python() -> Callable[[], Any]:
+    vars(io).pop("kept_by_a_test", None)
+    return kept_by(
+        lambda: vars(io).get("kept_by_a_test"),
+        lambda made: vars(io).update(kept_by_a_test=made),
+    )
+
+
+def kept_in_a_generator() -> Callable[[], Any]:
+    def rows() -> Iterator[list[int]]:
+        work(1000)
+        made = sorted(SHUFFLED)
+        while True:
+            yield made
+
+    made = rows()
+
+    def call() -> list[int]:
+        work(50)
+        return next(made)
+
+    return call
+
+
+def kept_in_a_list_of_its_own_class() -> Callable[[], Any]:
+    kept = Growing()
+
+    def call() -> Any:
+        work(50)
+        if not kept:
+            work(1000)
+            kept.extend(sorted(SHUFFLED))
+        return kept
+
+    return call
+
+
+def kept_array() -> Callable[[], Any]:
+    outer = Outer()
+    return kept_by(
+        lambda: outer.inner.kept,
+        lambda made: setattr(outer.inner, "kept", np.array(made)),
+    )
+
+
+LESS_WORK |= {
+    "an object of an object": kept_far_away,
+    "a nested list": kept_in_a_nested_list,
+    "a module of Python": kept_by_a_module_of_python,
+    "a generator that goes on": kept_in_a_generator,
+    "a list of its own class": kept_in_a_list_of_its_own_class,
+    "an array of an object": kept_array,
+}
+
+
 # An older sign tells of these.
 EMPTIED = {"a deque", "a set", "a comprehension's list"}
 
@@ -367,6 +474,36 @@ class LazyFrame:
     def explain(self) -> None: ...
 
 
+def read(rows: Any) -> object:
+    """Return what was read, and what it was read from."""
+    return [*rows], rows
+
+
+def read_in_part(rows: Any) -> object:
+    return next(rows), rows
+
+
+def csv_rows() -> Any:
+    return csv.reader(io.StringIO("1,2\n3,4\n"))
+
+
+ITERATORS: dict[str, Callable[[], Any]] = {
+    "a map": lambda: map(abs, SHUFFLED),
+    "a zip": lambda: zip(SHUFFLED, SHUFFLED, strict=True),
+    "a filter": lambda: filter(None, SHUFFLED),
+    "an enumeration": lambda: enumerate(SHUFFLED),
+    "a map of a map": lambda: map(abs, map(abs, SHUFFLED)),
+    "a map of a generator": lambda: map(abs, (n for n in SHUFFLED)),
+    "a generator": lambda: (n for n in SHUFFLED),
+    "a chain": lambda: itertools.chain([1], map(abs, SHUFFLED)),
+    "a slice": lambda: itertools.islice(map(abs, SHUFFLED), 9),
+    "groups": lambda: itertools.groupby(SHUFFLED),
+    "matches": lambda: re.finditer("a", "banana"),
+    "rows of a text": csv_rows,
+    "rows of a table": lambda: DATABASE.execute("select 1 union select 2"),
+}
+
+
 def never_done() -> object:
     return concurrent.futures.Future()
 
@@ -381,6 +518,7 @@ LAZY: dict[str, Callable[[], object]] = {
     "a filter": lambda: filter(None, SHUFFLED),
     "a generator in a tuple": lambda: ((n for n in SHUFFLED), 5),
     "an iterator in a dict": lambda: {"rows": map(abs, SHUFFLED)},
+    "an iterator in a list in a dict": lambda: {"rows": [1, map(abs, SHUFFLED)]},
     "an iterator in an object": lambda: Holding(map(abs, SHUFFLED)),
     "a future": never_done,
     "futures": lambda: [never_done() for _ in range(3)],
@@ -388,6 +526,10 @@ LAZY: dict[str, Callable[[], object]] = {
     "a list that sorts itself": lambda: Lazy(SHUFFLED),
     "a lazy table": LazyTable,
     "a lazy frame": LazyFrame,
+    **{
+        f"{name}, read in part": functools.partial(lambda m: read_in_part(m()), make)
+        for name, make in ITERATORS.items()
+    },
 }
 
 
@@ -602,10 +744,168 @@ HONEST: dict[str, Callable[[], Callable[..., object]]] = {
     "a list with its own iterator": lambda: spending(lambda: OwnIterator(SHUFFLED)),
     "an iterator of a list": lambda: spending(lambda: iter(SHUFFLED)),
     "a changed table": lambda: spending(inserted),
+    **{
+        f"{name}, read": functools.partial(lambda m: spending(lambda: read(m())), make)
+        for name, make in ITERATORS.items()
+    },
     "another kind of argument": asks_for_a_list,
     "a connection": connects,
     "a slow first call that is counted": counts_and_keeps,
 }
+
+
+def prepared(
+    keep: Callable[[dict[str, Any]], object], result: Callable[[dict[str, Any]], Any]
+) -> Callable[[], object]:
+    """Return a function whose first call reads a file of 100 kB and keeps something."""
+    settings: dict[str, Any] = {}
+
+    def call() -> object:
+        work(50)
+        if not settings:
+            work(2000)
+            AT.clock.read += 100_000
+            keep(settings)
+        return result(settings)
+
+    return call
+
+
+def sets_two(settings: dict[str, Any]) -> None:
+    settings.update(factor=2.5, rows=sorted(SHUFFLED))
+
+
+PREPARED: dict[str, tuple[Callable[[], object], list[str]]] = {
+    "settings": (prepared(sets_two, lambda s: s["factor"] * 3), []),
+    "settings, given": (prepared(sets_two, lambda s: s["rows"]), ["less-work"]),
+    "rows, a copy": (
+        prepared(lambda s: s.update(rows=[1e9, 2e9]), lambda s: [*s.values()]),
+        ["less-work"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_settings_of_a_file_are_no_work_of_the_call(
+    host: HostCollector, name: str
+) -> None:
+    """The first call takes its time to read them. What it returns is its work."""
+    call, codes = PREPARED[name]
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == codes
+
+
+def test_some_bytes_explain_no_long_call(host: HostCollector) -> None:
+    """It did other work than to read them."""
+    kept: dict[str, float] = {}
+
+    def call() -> float:
+        work(50)
+        if not kept:
+            work(900_000)
+            AT.clock.read += 100
+            kept["sum"] = 2.5
+        return kept["sum"] * 3
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == ["less-work"]
+
+
+@pytest.mark.parametrize(("imports", "codes"), [(True, []), (False, ["less-work"])])
+def test_what_is_kept_beside_an_import_is_no_work(
+    host: HostCollector,
+    monkeypatch: pytest.MonkeyPatch,
+    codes: list[str],
+    *,
+    imports: bool,
+) -> None:
+    """The import takes the time, unless the result is what was kept."""
+    kept: dict[str, float] = {}
+
+    def call() -> float:
+        work(50)
+        if not kept:
+            work(20_000)
+            if imports:
+                monkeypatch.setitem(sys.modules, "gpuperf_fake", sys)
+            kept["factor"] = 2.5
+        return kept["factor"] * 3
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == codes
+
+
+def test_a_list_that_was_sorted_beside_an_import_is_doubted(
+    host: HostCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later call finds it sorted."""
+    held = SHUFFLED.copy()
+
+    def call() -> None:
+        monkeypatch.setitem(sys.modules, "gpuperf_fake", sys)
+        sort(held)
+
+    timing = host.measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == ["less-work"]
+
+
+def test_the_count_of_bytes_read_leaves_its_own_out(tmp_path: Path) -> None:
+    """Or each call would have read something."""
+    if sys.platform != "linux":
+        pytest.skip("only Linux counts them")
+    clock = SystemClock()
+    (tmp_path / "a").write_bytes(bytes(5000))
+    counts = [clock.bytes_read(), clock.bytes_read()]
+    (tmp_path / "a").read_bytes()
+    counts.append(clock.bytes_read())
+    if None in counts:
+        pytest.skip("this system does not count them")
+
+    assert counts[1] == counts[0]
+    assert 5000 <= (counts[2] or 0) - (counts[1] or 0) < 10_000
+
+
+def fills(make: Callable[[], Any]) -> Callable[[], object]:
+    """Return a function with a slow first call that fills and returns a buffer."""
+    out, times = make(), AT.clock.taking(5_000_000, then_ns=50_000)
+
+    def call() -> object:
+        times()
+        out[:] = SHUFFLED
+        return out
+
+    return call
+
+
+def keeps_the_last() -> Callable[[], object]:
+    box, times = Outer(), AT.clock.taking(5_000_000, then_ns=50_000)
+
+    def call() -> object:
+        times()
+        box.inner.kept = sorted(SHUFFLED)
+        return box.inner.kept
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fills(lambda: [0] * 5),
+        lambda: fills(lambda: np.zeros(5)),
+        keeps_the_last,
+    ],
+    ids=["a list", "an array", "the last result"],
+)
+def test_a_buffer_that_was_there_is_no_kept_result(
+    host: HostCollector, make: Callable[[], Callable[[], object]]
+) -> None:
+    """The first call is slow for another reason, as one that compiles."""
+    assert doubts(host.measure(TimedCall(fn=make()), stop=Enough())) == []
 
 
 class Enough:
@@ -1183,6 +1483,24 @@ def test_the_work_of_a_child_on_the_core_is_doubted(
         (np.ones(3, "f2"), np.ones(3, "f2") + np.float16(1e-2), False),
         (np.array(["a"]), np.array(["b"]), True),
         (np.array([]), np.array([]), False),
+        (1, 1.0, False),
+        (np.int64(1), 1, False),
+        (np.int64(2), 1, True),
+        (np.array([1.0, 2.0]), [1.0, 2.0], False),
+        (np.zeros(2), [1.0, 2.0], True),
+        (np.zeros((2, 2)), [[0, 0], [0, 1]], True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, False),
+        ({"a": 5, "b": 3, "c": 4}, {"a": 3, "b": 5, "c": 4}, True),
+        ({0.1 + 0.2}, {0.3}, False),
+        ({0.1}, {0.3}, True),
+        ({"a"}, {"b"}, True),
+        ('{"a": [1, 2.0]}', '{ "a":[1,2] }', False),
+        ('{"a": 1, "b": 2}', '{"b":2,"a":1}', False),
+        ('{"a": 1}', '{"a": 2}', True),
+        ("[1", "[2", True),
+        ("a b", "ab", True),
+        ([1e9, 1e-9 + 0j], [1e9 + 0j, 2e-7], False),
+        ([1e9, 1.0], [1e9, 2e4], True),
     ],
 )
 def test_results_differ_by_more_than_rounding(
@@ -1191,3 +1509,34 @@ def test_results_differ_by_more_than_rounding(
     """What cannot be compared is not said to differ."""
     assert differ(a, b) is is_different
     assert differ(b, a) is is_different
+
+
+@pytest.mark.parametrize(
+    ("given", "is_different"),
+    [([1e16, 1.0, -1e16, 1.0] * 500, False), ([1.0] * 500, True)],
+)
+def test_a_sum_that_cancels_may_lose_what_its_parts_cannot_hold(
+    given: list[float], *, is_different: bool
+) -> None:
+    """The first sum of these is 0, and the exact one is 1,000."""
+    for value in (given, np.array(given), (given[0], *given[1:])):
+        assert differ(0.0, 1000.0, tolerance_for([value, len])) is is_different
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "given", "is_set"),
+    [
+        ([1, 2, 3], [3, 1, 2], [3, 1, 2, 3], True),
+        ([1, 2, 3], [3, 1, 2], [3, 1, 2], False),
+        ([1, 2, 3], [3, 1, 4], [], False),
+        ([1, 1, 2], [2, 1, 1], [], False),
+        ([[1]], [[2]], [], False),
+        ([n / 7 for n in range(20)], [n / 7 for n in range(19, -1, -1)], [], False),
+    ],
+)
+def test_the_order_of_a_set_is_no_other_result(
+    a: list[Any], b: list[Any], given: list[Any], *, is_set: bool
+) -> None:
+    """It looks sorted, if the items are small whole numbers."""
+    assert are_one_set(a, b, [given, len]) is is_set
+    assert are_one_set(b, a, [given, len]) is is_set

@@ -189,36 +189,67 @@ def test_what_copying_does_to_the_caches_voids_nothing(
     assert out.memory.tolist() == [1] * 4
 
 
-def test_content_that_goes_on_changing_is_other_work(
-    clock: FakeClock, host: HostCollector
+def adds(values: list[int]) -> None:
+    values[0] += 1
+
+
+def alternates(values: list[int]) -> None:
+    values[0] ^= 1
+
+
+def grows(values: list[int]) -> None:
+    values.append(7)
+
+
+@pytest.mark.parametrize("change", [adds, alternates, grows])
+def test_content_that_each_call_changes_anew_is_the_same_work(
+    clock: FakeClock, host: HostCollector, change: Callable[[list[int]], None]
 ) -> None:
-    """Nothing is put back, so the test finds what its calls have left."""
-    values = [0]
+    """Calls on either content take as long. The test finds what its calls have left."""
+    values, expected = [0], [0]
 
     def fn(values: list[int]) -> None:
         clock.advance(MS)
-        values[0] += 1
+        change(values)
 
-    timing = host.measure(TimedCall(fn=fn, args=(values,)), stop=Ten())
-
-    assert why(timing) == "the content goes on changing"
-    assert values == [4 + 10 + 2]
-
-
-def test_content_that_alternates_is_other_work(
-    clock: FakeClock, host: HostCollector
-) -> None:
-    """After an odd number of calls it would look like an output."""
-
-    def fn(values: list[int]) -> None:
-        clock.advance(MS)
-        values[0] ^= 1
-
-    request = TimedCall(fn=fn, args=([0],), budget_s=0.011)
+    request = TimedCall(fn=fn, args=(values,), budget_s=0.011)
     timing = host.measure(request, stop=Never())
+    for _ in range(4 + 11 + 2):
+        change(expected)
 
-    assert len(timing.samples) == 11
-    assert why(timing) == "the content goes on changing"
+    assert timing.void is None
+    assert codes(timing) == ["writes-output"]
+    assert timing.notes[0].text == "argument 0 (list) changes in each call: a call on its original content takes as long"  # fmt: skip
+    assert values == expected
+
+
+def test_a_list_that_is_sorted_after_a_change_is_other_work(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Each call changes it anew, and only the first one has much to sort."""
+
+    def fn(values: list[int]) -> None:
+        clock.advance(MS if values[1:] == sorted(values[1:]) else 20 * MS)
+        values[1:] = sorted(values[1:])
+        values[0] -= 1
+
+    timing = host.measure(TimedCall(fn=fn, args=([0, 3, 1, 2],)), stop=Ten())
+
+    assert why(timing) == "a call on the original content takes 20 times as long"
+
+
+def test_work_that_grows_with_the_content_is_other_work(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """The value would depend on the number of calls."""
+
+    def fn(values: list[int]) -> None:
+        clock.advance(MS * len(values))
+        values.append(7)
+
+    timing = host.measure(TimedCall(fn=fn, args=([0],)), stop=Ten())
+
+    assert why(timing) == "the content and the time go on changing"
 
 
 def test_what_only_the_first_call_does_is_other_work(

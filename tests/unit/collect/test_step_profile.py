@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import types
 from collections.abc import Iterator
@@ -65,6 +66,26 @@ def test_a_step_is_what_lies_between_its_ends() -> None:
     assert [step.wait_s for step in loop.steps] == pytest.approx([0.005, 0.001])
     assert [step.duration_s for step in loop.steps] == pytest.approx([0.010, 0.020])
     assert loop.waiting is None
+
+
+def test_a_step_that_imports_or_waits_has_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its time is not that of its work. Other threads may work for it."""
+    bed = Bed()
+    with bed.recorder.step():
+        bed.work(10)
+    with bed.recorder.step():
+        bed.work(10)
+        monkeypatch.setitem(sys.modules, "gpuperf_fake", sys)
+    with bed.recorder.step():
+        bed.work(2)
+        bed.clock.wait(8 * MS)
+    with bed.recorder.step():
+        bed.clock.wait(10 * MS)
+        bed.clock.others_ns += 10 * MS
+
+    assert [step.prepared for step in bed.end().steps] == [False, True, True, False]
 
 
 def test_a_turn_is_taken_after_each_step() -> None:

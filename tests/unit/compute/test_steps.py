@@ -107,6 +107,39 @@ def test_several_slow_steps_at_the_beginning_are_found(
     assert slow_start(several) == (found and pytest.approx(found))
 
 
+@pytest.mark.parametrize(
+    ("slow_count", "prepared", "unknown", "found"),
+    [
+        (4, 0, False, 4),
+        (4, 3, False, None),
+        (4, 2, False, 4),
+        (4, 0, True, 4),
+        (3, 0, True, None),
+    ],
+)
+def test_slow_steps_that_prepare_are_no_work_of_the_others(
+    slow_count: int, prepared: int, *, unknown: bool, found: int | None
+) -> None:
+    """They import, wait for the first batches, or may compile with jax."""
+    times_us = [900] * slow_count + [2] * 20
+    ends_s = [0.0, *(1e-6 * sum(times_us[: n + 1]) for n in range(len(times_us)))]
+    known = Compiled(count=0, graph_breaks_count=0, time_s=0.0)
+    several = [
+        step(
+            index=n,
+            begin_s=a,
+            start_s=a,
+            end_s=b,
+            compiled=None if unknown else known,
+            prepared=n < prepared,
+        )
+        for n, (a, b) in enumerate(pairwise(ends_s))
+    ]
+    result = slow_start(several)
+
+    assert (result and result[0]) == found
+
+
 def test_a_loop_without_a_step_that_counts_amounts_to_nothing() -> None:
     """None of them, all to warm up, or all void."""
     assert summarize(loop()) is None

@@ -145,7 +145,7 @@ _Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
 def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
     """Return builtins as bytes, or None if any other type is included."""
     if isinstance(value, (list, deque)):
-        value = list(islice(value, 0, None, len(value) // _MOST_ITEMS + 1))
+        value = list(islice(value, 0, None, _size_of(value) // _MOST_ITEMS + 1))
     elif isinstance(value, dict) and type(value) is not dict:
         # marshal does not accept OrderedDict, Counter or defaultdict.
         value = dict(value)
@@ -153,6 +153,15 @@ def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what 
         return marshal.dumps(value, _MARSHAL)
     except ValueError:
         return None
+
+
+def _size_of(value: list[Any] | deque[Any]) -> int:
+    """Return the number of items, or of their items if all have some."""
+    try:
+        # One long row may be there a thousand times.
+        return len(value) + sum(map(len, value))
+    except TypeError:
+        return len(value)
 
 
 def holdings(owner: object) -> list[tuple[object, int]]:

@@ -10,6 +10,7 @@ import bisect
 import inspect
 import math
 import statistics
+import sys
 from collections.abc import (
     Awaitable,
     Callable,
@@ -27,7 +28,7 @@ from types import (
     MethodType,
     MethodWrapperType,
 )
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pytest_gpuperf.collect.base import (
     PLAIN_TYPES,
@@ -180,7 +181,8 @@ class Contract:
             return None
         named, comparison = _named(changed), compare([*self._arguments(changed)])
         if comparison.same:
-            text = f"{named} is an output: a call on its original content takes as long"
+            what = "changes in each call" if comparison.goes_on else "is an output"
+            text = f"{named} {what}: a call on its original content takes as long"
             self._change_note = Note(code="writes-output", text=text)
             return None
         did = "did"
@@ -359,11 +361,17 @@ def refuse_result(fn: object, result: object) -> None:
         return
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise _generator_error(fn)
-    if isinstance(result, Awaitable):
+    if isinstance(result, Awaitable) and not _is_done(result):
         if inspect.iscoroutine(result):
             # Otherwise Python warns that it was never awaited.
             result.close()
         raise _awaitable_error(fn)
+
+
+def _is_done(result: Any) -> bool:  # noqa: ANN401 - an awaitable
+    """Return True for a task or a future of asyncio with a result."""
+    known = getattr(sys.modules.get("asyncio"), "Future", None)
+    return known is not None and isinstance(result, known) and result.done()
 
 
 def _awaitable_error(fn: object) -> MeasureError:

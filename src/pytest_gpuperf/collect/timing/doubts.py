@@ -14,19 +14,21 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, compress, count
 from math import inf
 
 from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.timing.differences import differ
 from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
-from pytest_gpuperf.collect.timing.hidden import Place, changed, places, signs
-from pytest_gpuperf.collect.timing.results import (
-    differ,
-    is_nothing,
-    promised,
-    swallowed,
+from pytest_gpuperf.collect.timing.hidden import (
+    Place,
+    changed,
+    is_kept_data,
+    places,
+    signs,
 )
+from pytest_gpuperf.collect.timing.results import is_nothing, promised, swallowed
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
@@ -37,6 +39,8 @@ _MOST_RATIO = 3
 # A first call takes some times as long as later ones, because caches of the processor are
 # cold. The slowest ordinary one that was measured took 40 us.
 _FIRST_RATIO, _FIRST_S = 10, 1e-4
+# Reading a file and understanding it takes at most this long (YAML, in Python).
+_READ_S_PER_BYTE = 5e-5
 # New arguments are timed so often, because a busy machine interrupts some calls.
 _TURNS = 3
 # Less processor time of other threads is that of services, as of a progress bar.
@@ -79,22 +83,59 @@ class Doubts:
         self._places: list[Place] = []
         self._by_first: list[tuple[Place, Place]] = []
         self._by_other: list[tuple[Place, Place]] = []
+        # Bytes read before the first call, or None if unknown, and whether it read files or
+        # loaded modules for the time that it took.
+        self._bytes_read: int | None = None
+        self._prepared = False
+        # The result of the first call, if something else keeps it, too.
+        self._made_by_first: object = None
         # An object of the test may raise when it is looked at, which never fails the test.
         with suppress(Exception):
             self._places = places(request)
 
     def before_first(self) -> None:
         """Note what another function has changed before the first call."""
+        if self._places:
+            self._bytes_read = self._clock.bytes_read()
         if self._paired:
             with suppress(Exception):
                 self._by_other = changed(self._places)
                 self._places = [place.now() for place in self._places]
 
-    def after_first(self, first_call_s: float) -> None:
-        """Note what the first call changed, if it took long enough to have done work."""
+    def after_first(
+        self, first_call_s: float, output: object, *, loaded: bool = False
+    ) -> None:
+        """
+        Note what the first call changed, if it took long enough to have done work.
+
+        Args:
+            first_call_s: Its time [s].
+
+            output: Its result, if something else refers to it, else None.
+
+            loaded: Whether it loaded a module.
+        """
         if first_call_s > _FIRST_S or self._paired:
             with suppress(Exception):
                 self._by_first = changed(self._places)
+        if first_call_s > _FIRST_S:
+            self._prepared = loaded or self._has_read(first_call_s)
+            with suppress(Exception):
+                if is_kept_data(output) and not self._is_given(output):
+                    self._made_by_first = output
+
+    def _has_read(self, first_call_s: float) -> bool:
+        """Return True if the first call read enough from files to explain its time."""
+        before, now = self._bytes_read, self._clock.bytes_read()
+        if before is None or now is None:
+            return False
+        return now - before > first_call_s / _READ_S_PER_BYTE
+
+    def _is_given(self, output: object) -> bool:
+        """Return True for a result that was there before the first call."""
+        given = chain(self._request.args, self._request.kwargs.values())
+        before = (place.before_id for place in self._places)
+        return id(output) in {*map(id, given), *before}
 
     def begin(self) -> None:
         """Note the processor time of other threads before the first sample."""
@@ -188,11 +229,15 @@ class Doubts:
         if max(_FIRST_S, _FIRST_RATIO * wall_s) < first_call_s <= _MOST_CALL_S:
             # What each call changes anew is no result that later calls find.
             stays = [(then, now) for then, now in self._by_first if now.is_same]
-            names = ", ".join(signs(stays)[:_NAMED])
-            if names:
+            result = (output,) if self._prepared else ()
+            names = ", ".join(signs(stays, *result)[:_NAMED])
+            what = f"changed {names}" if names else ""
+            if not names and output is self._made_by_first is not None:
+                what = "made the object that all of them return"
+            if what:
                 text = (
                     f"the first call took {_times(first_call_s / wall_s)} times the median"
-                    f" of the later calls, and changed {names}, where they may find its"
+                    f" of the later calls, and {what}, where they may find its"
                     " work done; give setup= that starts anew"
                 )
                 notes.append(
@@ -304,12 +349,15 @@ def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
     mean_s = sum(samples) / len(samples)
     # Of calls below a microsecond, the one after a slow one is slow, too, on its own scale.
     least_s = max(_MOST_RATIO * usual_s, mean_s / 2)
-    places = [i for i, s in enumerate(samples) if s > least_s]
+    places = [*compress(count(), map(least_s.__lt__, samples))]
     gaps = Counter(map(operator.sub, places[1:], places))
-    period, count = gaps.most_common(1)[0] if gaps else (0, 0)
+    period, found_count = gaps.most_common(1)[0] if gaps else (0, 0)
     # Interruptions have no period, or come one after the other for a while.
     expected_count = max(len(places), len(samples) / period) if period > 1 else inf
-    if count < max(_PERIODS, _PERIODIC * expected_count) or mean_s < _UNEVEN * usual_s:
+    if (
+        found_count < max(_PERIODS, _PERIODIC * expected_count)
+        or mean_s < _UNEVEN * usual_s
+    ):
         return
     text = (
         f"each {period}th call takes more than {_MOST_RATIO} times as long, and the median"

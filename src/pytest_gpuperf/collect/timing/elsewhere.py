@@ -36,13 +36,13 @@ class Elsewhere:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._before = frozenset(threading.enumerate())
-        self._first_count = threads_count()
-        self.begin()
+        self._first_count = self._threads_count = threads_count()
+        self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - no public name counts them
 
     def begin(self) -> None:
         """Note the threads and exit handlers before the first sample."""
         self._threads_count = threads_count()
-        self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - no public name counts them
+        self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - as above
 
     def left(self, calls_count: int = 1) -> list[Note]:
         """

@@ -9,12 +9,14 @@ of installed packages are part of how they work.
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import os
 import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import islice, repeat
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -50,6 +52,10 @@ _PLAIN = frozenset(
     }
 )
 _ARGUMENT = "an argument"
+# A getter, because each comprehension is a call.
+_NAME_AND_ITEM = operator.itemgetter(0, 1)
+# Members of a result that are looked for among what was kept.
+_MOST_MEMBERS = 100
 # Packages whose objects are arrays and numbers.
 _ARRAYS = frozenset({"cupy", "jaxlib", "numpy", "torch"})
 
@@ -76,12 +82,15 @@ class Place(NamedTuple):
         state: How its content is kept.
 
         before: Its content.
+
+        before_id: The id of the value.
     """
 
     name: str
     find: Callable[[], Any]
     state: _State
     before: Any
+    before_id: int = 0
 
     def now(self) -> Place:
         """Return the place with its current content as `before`."""
@@ -98,23 +107,72 @@ def changed(places: Sequence[Place]) -> list[tuple[Place, Place]]:
     return [(place, place.now()) for place in places if not place.is_same]
 
 
-def signs(found: Sequence[tuple[Place, Place]]) -> list[str]:
+def signs(found: Sequence[tuple[Place, Place]], *results: object) -> list[str]:
     """
     Return the names of places that hold plain data, and where a change leaves less to do.
 
     Args:
         found: Each place as it was before the first call, and after it.
+
+        results: The result of later calls, if what was kept must be in it to count.
+            Otherwise a call keeps settings and tables as well.
     """
     names = []
     for then, now in found:
         value = then.find()
         if isinstance(value, _Attributes):
-            names += _new_attributes(then, value.owner)
-        elif then.state is _NOTHING:
-            names += [then.name] if _are_plain([value]) else []
-        elif then.state.is_sign(then.before, now.before):
-            names.append(then.name)
+            new = _new_attributes(then, value.owner)
+            kept: Iterable[object] = new.values()
+            named = [f"{then.name}.{name}" for name in new]
+        else:
+            kept, named = (value,), [then.name]
+            if not then.state.is_sign(then.before, now.before) or (
+                then.state is _NOTHING and not _are_plain([value])
+            ):
+                named = []
+        is_kept = named and not (results and _is_added(then, now))
+        if is_kept or (named and _are_in(results[0], kept)):
+            names += named
     return names
+
+
+def is_kept_data(value: object) -> bool:
+    """Return True for a container of plain data, or an array, that is small enough to keep."""
+    if not isinstance(value, (list, dict, set, deque, bytearray)):
+        if type(value).__module__.partition(".")[0] not in _ARRAYS:
+            return False
+    elif not value:
+        return False
+    is_small = getattr(value, "nbytes", sys.getsizeof(value)) <= _MOST_BYTES
+    return is_small and _are_plain([_without_class(value)])
+
+
+def _without_class(value: Any) -> object:  # noqa: ANN401 - a container
+    """Return a list of a subclass as a plain one."""
+    return list.copy(value) if isinstance(value, list) else value
+
+
+def _is_added(then: Place, now: Place) -> bool:
+    """Return True if a place has more than before, and nothing was sorted or taken."""
+    if then.state in {_FLAT, _NUMPY}:
+        return False
+    before, after = then.before, now.before
+    return not isinstance(before, Sized) or len(after) > len(before)
+
+
+def _are_in(result: object, kept: Iterable[object]) -> bool:
+    """Return True if a result, or each of its first members, is one of the kept values."""
+    values = [*map(_result_of, kept)]
+    members = gc.get_referents(*values)
+    held: list[Any] = [*values, *members, *gc.get_referents(*members)]
+    ids = {*map(id, held)}
+    if id(result) in ids:
+        return True
+    group = result.values() if isinstance(result, dict) else result
+    if not isinstance(group, (list, tuple, set, frozenset, deque, type({}.values()))):
+        return False
+    first = [*islice(group, _MOST_MEMBERS)]
+    return bool(first) and ids.issuperset(map(id, first))
 
 
 def places(request: TimedCall) -> list[Place]:
@@ -124,8 +182,7 @@ def places(request: TimedCall) -> list[Place]:
     Arguments themselves are left to `Contract`, which reads their whole content.
     """
     pending: list[tuple[str, Any]] = [("", request.fn), ("", request.setup)]
-    pending += [(_ARGUMENT, value) for value in request.args]
-    pending += [(_ARGUMENT, value) for value in request.kwargs.values()]
+    pending += zip(repeat(_ARGUMENT), (*request.args, *request.kwargs.values()))
     found: dict[object, Place] = {}
     # The objects that were looked at.
     seen: dict[int, object] = {}
@@ -145,7 +202,7 @@ def places(request: TimedCall) -> list[Place]:
             if state is None or key in found or size_bytes > left_bytes:
                 continue
             left_bytes -= size_bytes
-            found[key] = Place(name, find, state, state.kept(item))
+            found[key] = Place(name, find, state, state.kept(item), id(item))
     return list(found.values())
 
 
@@ -162,7 +219,7 @@ def _look(
     held: Sequence[_Found] = ()
     if kind is FunctionType and is_projects(value.__module__):
         held = _variables(value)
-        pending += [(name, item) for name, item, _ in held]
+        pending += map(_NAME_AND_ITEM, held)
         held = [
             *held,
             ("the attributes of a function", value.__dict__, _just(value.__dict__)),
@@ -195,20 +252,19 @@ def _variables(function: Any) -> list[_Found]:  # noqa: ANN401 - a function
         *(function.__defaults__ or ()),
         *(function.__kwdefaults__ or {}).values(),
     )
-    found: list[_Found] = [("a default", value, _just(value)) for value in defaults]
-    cells = zip(codes[0].co_freevars, function.__closure__ or (), strict=True)
-    found += [
-        (
-            name,
-            cell.cell_contents,
-            functools.partial(getattr, cell, "cell_contents", None),
-        )
-        for name, cell in cells
-        if cell != _EMPTY
-    ]
+    found: list[_Found] = []
+    for value in defaults:
+        found.append(("a default", value, _just(value)))  # noqa: PERF401 - a comprehension is a call
+    for name, cell in zip(
+        codes[0].co_freevars, function.__closure__ or (), strict=True
+    ):
+        if cell != _EMPTY:
+            find = functools.partial(getattr, cell, "cell_contents", None)
+            found.append((name, cell.cell_contents, find))
     for code in codes:
         # Comprehensions and lambdas have their own code.
-        codes += [each for each in code.co_consts if type(each) is CodeType]
+        if CodeType in {*map(type, code.co_consts)}:
+            codes += [each for each in code.co_consts if type(each) is CodeType]
         for name in code.co_names:
             if name in known:
                 found.append((name, known[name], functools.partial(known.get, name)))
@@ -263,11 +319,11 @@ def _just(value: Any) -> Callable[[], Any]:  # noqa: ANN401 - any object
     return functools.partial(operator.getitem, (value,), 0)
 
 
-def _new_attributes(place: Place, owner: object) -> list[str]:
-    """Return the names of new attributes of an object, if all of them are plain data."""
+def _new_attributes(place: Place, owner: object) -> dict[str, object]:
+    """Return the new attributes of an object, if all of them are plain data."""
     old = set(place.before)
     new = {n: v for n, v in attributes(owner).items() if id(v) not in old}
-    return [f"{place.name}.{name}" for name in new] if _are_plain(new.values()) else []
+    return new if _are_plain(new.values()) else {}
 
 
 def is_projects(module: object) -> bool:

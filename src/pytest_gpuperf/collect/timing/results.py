@@ -1,24 +1,24 @@
-"""Results of measured calls: those that only promise work, and those of two functions that differ."""
+"""Results of measured calls that only promise work, or tell that none was done."""
 
 from __future__ import annotations
 
-import math
+import gc
 import sys
-import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from io import IOBase
-from itertools import chain, count, cycle, islice, repeat
+from io import BytesIO, IOBase, StringIO
+from itertools import chain, count, cycle, groupby, islice, repeat
 from types import CoroutineType, FunctionType
 from typing import Any
 from weakref import getweakrefcount
 
 from pytest_gpuperf.collect.base import PLAIN_TYPES, calls_the_test
-from pytest_gpuperf.collect.timing.contents import held_by
+from pytest_gpuperf.collect.timing.contents import held_by, items_left
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
+_KINDS_OF_GROUPS = frozenset({*_GROUPS, dict})
 _CONTAINERS = frozenset({*_GROUPS, dict, str, bytes, bytearray})
 # Iterators that hold no work: files, of containers, and those that give the same again.
 _BUILTIN: tuple[Iterable[object], ...] = ([], (), {}, set(), range(0), "", b"")
@@ -26,6 +26,9 @@ _IDLE: tuple[type, ...] = (
     *(IOBase, count, cycle, repeat, type(reversed([]))),
     *(type(iter(each)) for each in _BUILTIN),
 )
+# Iterators that let go of what they read at its end, and those that end with any of it.
+_LETTING_GO = (chain, islice, type(iter(int, 1)))
+_ENDING_WITH = (enumerate, filter, groupby, map, zip, type(next(groupby([0]))[1]))
 # Classes of work that goes on elsewhere, with a method, and its answer while it does.
 _PENDING = (
     ("concurrent.futures", "Future", "done", False),
@@ -39,10 +42,6 @@ _LAZY_TABLES = frozenset({"daft", "ibis", "polars", "pyspark"})
 # Members of a result that are looked at.
 _MOST_MEMBERS = 100
 _MOST_LEVELS = 3
-# Relative differences that another order of rounding explains, by the bytes of a number.
-_ROUNDING = {2: 2e-2, 4: 1e-3, 8: 1e-6}
-_ZERO = 1e-6  # A difference from zero has no relative size.
-_NUMBERS = (bool, int, float, complex)
 _LINES = 3  # of a handler that ends the function
 _WORK_NS = 100_000  # A call that got so far has done work.
 # Mistakes of the code, which a function does not raise on purpose.
@@ -63,6 +62,9 @@ def promised(output: object, given: Iterable[object]) -> str:
         given: The arguments, which are no promise if they are returned.
     """
     members = _members(output)
+    if not _KINDS_OF_GROUPS.isdisjoint(map(type, members)):
+        deeper = map(_members, members)
+        members += islice(chain.from_iterable(deeper), _MOST_MEMBERS)
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
         for value in chain((output,), members):
@@ -76,13 +78,15 @@ def has_finalizer(output: object) -> bool:
     """Return True if code runs when a result, or a member of it, is no longer referred to."""
     if type(output) in PLAIN_TYPES:
         return False
-    # That of a generator or a file is no code of the test.
-    return any(
-        type(getattr(type(value), "__del__", None)) is FunctionType
-        or getweakrefcount(value)
-        for value in (output, *_members(output))
-        if not isinstance(value, type)  # The class of an object outlives it.
-    )
+    values = [output, *_members(output)]
+    kinds = {*map(type, values)}
+    for kind in kinds:
+        # That of a generator or a file is no code of the test.
+        if type(getattr(kind, "__del__", None)) is FunctionType:
+            return True
+        if issubclass(kind, type):  # The class of an object outlives it.
+            values = [value for value in values if not isinstance(value, type)]
+    return any(map(getweakrefcount, values))
 
 
 def _members(output: object) -> list[object]:
@@ -139,8 +143,36 @@ def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
         return base.__len__(value) == 0 and any(True for _ in value)
     if hasattr(kind, "__dask_graph__"):
         return value.__dask_graph__() is not None
+    if _is_used_up(value, _MOST_LEVELS):
+        return False
     # A cursor of a database without columns has done its work.
     return getattr(value, "description", True) is not None
+
+
+def _is_used_up(value: object, levels: int) -> bool:
+    """Return True for an iterator with nothing left, which is not asked for more."""
+    kind = type(value)
+    if isinstance(value, IOBase):
+        return value.closed or _is_at_end(value)
+    left = items_left(value)
+    if left is not None or levels <= 0:
+        return left == 0
+    held = gc.get_referents(value)
+    held += chain.from_iterable(each for each in held if type(each) is tuple)
+    if kind.__module__ == "sqlite3":
+        return not any(type(each).__name__ == "Statement" for each in held)
+    if kind in _LETTING_GO:
+        return not any(type(each) is not type for each in held)
+    sources = [each for each in held if isinstance(each, (Iterator, IOBase))]
+    is_builtin = kind in _ENDING_WITH or kind.__module__ == "_csv"
+    return is_builtin and any(_is_used_up(each, levels - 1) for each in sources)
+
+
+def _is_at_end(file: Any) -> bool:  # noqa: ANN401 - any file
+    """Return True for a text or bytes in memory that were read to the end."""
+    if type(file) not in {BytesIO, StringIO}:
+        return False
+    return bool(file.tell() >= len(file.getvalue()))
 
 
 def is_nothing(output: object) -> bool:
@@ -177,7 +209,7 @@ def swallowed(
     raised: list[type[BaseException]] = []
     lines: list[int] = []
     did_work = False
-    started_ns = thread_cpu_ns()
+    started_ns = 0
 
     def inside(frame: Any, event: str, argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
         nonlocal did_work
@@ -192,7 +224,12 @@ def swallowed(
         return inside
 
     def outside(frame: Any, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
-        return inside if frame.f_code is code else None
+        nonlocal started_ns
+        if frame.f_code is not code:
+            return None
+        # Not before: garbage may be collected first.
+        started_ns = thread_cpu_ns()
+        return inside
 
     _traced(call, outside)
     # More lines, or more errors, are work that goes on without what was missing.
@@ -208,82 +245,3 @@ def _traced(call: Callable[[], object], trace: Callable[..., Any]) -> None:
     finally:
         if sys.gettrace() is trace:
             sys.settrace(None)
-
-
-def differ(  # noqa: PLR0911 - a line for each kind of result
-    a: object, b: object, *, levels: int = _MOST_LEVELS
-) -> bool:
-    """
-    Return True if two results are known to differ by more than rounding.
-
-    Lists and tuples are alike. False for results that cannot be compared, and where one
-    function returns None because it writes to an argument.
-    """
-    if a is None or b is None or a is b:
-        return False
-    if isinstance(a, int) and isinstance(b, int):
-        return a != b
-    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
-        return not _close(complex(a), complex(b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        if a.keys() != b.keys():
-            return True
-        a, b = list(a.values()), [b[key] for key in a]
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return _items_differ(a, b, levels)
-    if isinstance(a, (str, set, frozenset)):
-        # Bytes may be a compressed or encrypted form of the same.
-        return type(a) is type(b) and a != b
-    return type(a) is type(b) and _arrays_differ(a, b)
-
-
-def _close(a: complex, b: complex) -> bool:
-    if a == b:
-        return True
-    largest = max(abs(a), abs(b))
-    # A NaN differs from nothing.
-    return largest != math.inf and not abs(a - b) > max(_ROUNDING[8] * largest, _ZERO)
-
-
-def _items_differ(a: Sequence[Any], b: Sequence[Any], levels: int) -> bool:
-    if len(a) != len(b):
-        return True
-    step = len(a) // _MOST_MEMBERS + 1
-    pairs = zip(a[::step], b[::step], strict=True)
-    if levels <= 0 or not any(differ(*pair, levels=levels - 1) for pair in pairs):
-        return False
-    try:
-        if list(a) == sorted(a) or list(b) == sorted(b):
-            return True
-        # Sets and pools give the same items in any order.
-        return Counter(a) != Counter(b)
-    except Exception:  # noqa: BLE001 - of items that cannot be ordered or hashed
-        return True
-
-
-def _arrays_differ(a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of any library
-    """Return True if arrays of numpy, torch or cupy differ in shape or values."""
-    library: Any = sys.modules.get(type(a).__module__.partition(".")[0])
-    if not hasattr(a, "shape") or not hasattr(library, "allclose"):
-        return False
-    if a.shape != b.shape:
-        return True
-    if a.dtype != b.dtype:
-        return False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return not _is_close(library, a, b)
-    except Exception:  # noqa: BLE001 - each library has its own errors
-        return False
-
-
-def _is_close(library: Any, a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of a library
-    dtype = a.dtype
-    is_float = getattr(dtype, "kind", "") in {"f", "c"}
-    if not (is_float or getattr(dtype, "is_floating_point", False)):
-        return bool((a == b).all())
-    sizes = abs(a[library.isfinite(a)])
-    largest = float(sizes.max()) if len(sizes) else 0.0
-    most = _ROUNDING[sizes.dtype.itemsize]
-    return bool(library.allclose(a, b, rtol=most, atol=most * largest, equal_nan=True))

@@ -2,7 +2,8 @@
 
 An output buffer has other content after the first call than before it, and yet each
 call does the same work. A list that is sorted in place is different: only the first
-call had to sort it. Calls on the original content tell the two cases apart.
+call had to sort it. Calls on the original content tell the two cases apart, also where
+each call changes the content anew, as a log that grows.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ class SameWork(NamedTuple):
     Attributes:
         same: Whether all calls do the same work.
 
+        goes_on: Whether each call changes the content anew.
+
         reason: Why not, as a fragment, or "" if they do or nothing was compared.
 
         called: Whether a call on the original content was tried.
@@ -95,9 +98,14 @@ class SameWork(NamedTuple):
     same: bool
     reason: str = ""
     called: bool = True
+    goes_on: bool = False
 
 
 _SAME = SameWork(same=True)
+_NO_ROOM = SameWork(same=False, reason="there is no room for a second copy")
+_NOT_PUT_BACK = SameWork(
+    same=False, reason="the original content cannot be put back", called=False
+)
 
 
 def not_compared(_: Sequence[Argument]) -> SameWork:
@@ -122,6 +130,7 @@ def compare_work(
     if lacking:
         return SameWork(same=False, reason=lacking[0], called=False)
     entries = {a.entry for a in arguments if a.entry is not None} or {0}
+    goes_on = False
     for entry in sorted(entries)[:_MOST_ENTRIES]:
         given = [a for a in arguments if a.entry in {None, entry}]
         try:
@@ -134,7 +143,8 @@ def compare_work(
             return SameWork(same=False, reason=raised)
         if not comparison.same:
             return comparison
-    return _SAME
+        goes_on |= comparison.goes_on
+    return SameWork(same=True, goes_on=goes_on)
 
 
 class _Changed:
@@ -187,22 +197,40 @@ def _compared(changed: _Changed, probe: Probe) -> SameWork:
     written = changed.digests()
     probe.call()
     if changed.digests() != written:
-        return SameWork(same=False, reason="the content goes on changing")
+        return _compared_anew(changed, probe)
     if not changed.can_be_put_back():
-        reason = "the original content cannot be put back"
-        return SameWork(same=False, reason=reason, called=False)
+        return _NOT_PUT_BACK
     original_s = probe.time_s(changed.put_back)
     if changed.digests() != written:
         reason = "a call on the original content writes something else"
         return SameWork(same=False, reason=reason)
     if original_s <= _MOST_RATIO * probe.usual_s:
         return _SAME
-    return _compared_alike(changed, probe, original_s)
+    rewrite = changed.writer()
+    if rewrite is None:
+        return _NO_ROOM
+    best = _Best(probe, rewrite, changed.put_back, original_s)
+    return best.compared(lambda: best.original_s <= _MOST_RATIO * probe.usual_s)
 
 
-def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> SameWork:
+def _compared_anew(changed: _Changed, probe: Probe) -> SameWork:
+    """Compare calls that each change the content anew, which is as they left it afterwards."""
+    rewrite = changed.writer()
+    if rewrite is None:
+        return _NO_ROOM
+    if not changed.can_be_put_back():
+        return _NOT_PUT_BACK
+    best = _Best(probe, rewrite, changed.put_back)
+    comparison = best.compared(lambda: best.are_alike)
+    rewrite()
+    if comparison.same and not best.are_alike:
+        return SameWork(same=False, reason="the content and the time go on changing")
+    return comparison._replace(goes_on=True)
+
+
+class _Best:
     """
-    Compare calls that differ only in the content of the arguments.
+    Best times of calls that differ only in the content of the arguments.
 
     Copying an argument evicts others from the processor's caches, a short call is
     slower alone than in a batch, and the machine may be slower than before. So the
@@ -210,34 +238,59 @@ def _compared_alike(changed: _Changed, probe: Probe, original_s: float) -> SameW
     timed in alternating order.
 
     Args:
-        changed: The arguments, as the last call has left them.
-
         probe: Makes the calls.
+
+        rewrite: Restores the contents that the calls have written.
+
+        put_back: Restores the original contents.
 
         original_s: Time of a first call on the original content [s].
     """
-    rewrite = changed.writer()
-    if rewrite is None:
-        return SameWork(same=False, reason="there is no room for a second copy")
-    written_s = math.inf
-    spent_s = 0.0
-    for turn in range(_MOST_TURNS):
-        times_s = probe.time_s(rewrite), probe.time_s(changed.put_back)
-        written_s = min(written_s, times_s[0])
-        original_s = min(original_s, times_s[1])
-        if original_s <= _MOST_RATIO * probe.usual_s:
+
+    def __init__(
+        self,
+        probe: Probe,
+        rewrite: Callable[[], None],
+        put_back: Callable[[], None],
+        original_s: float = math.inf,
+    ) -> None:
+        self.original_s = original_s
+        self._written_s = math.inf
+        self._probe = probe
+        self._rewrite, self._put_back = rewrite, put_back
+
+    @property
+    def are_alike(self) -> bool:
+        """True if neither content takes much longer than the other."""
+        shorter_s, longer_s = sorted((self.original_s, self._written_s))
+        return longer_s <= _MOST_RATIO * shorter_s and longer_s < math.inf
+
+    def compared(self, is_enough: Callable[[], bool]) -> SameWork:
+        """
+        Return whether a call on the original content takes as long.
+
+        Args:
+            is_enough: Returns True if the times so far show the same work.
+        """
+        spent_s = 0.0
+        for turn in range(_MOST_TURNS):
+            written_s = self._probe.time_s(self._rewrite)
+            original_s = self._probe.time_s(self._put_back)
+            self._written_s = min(self._written_s, written_s)
+            self.original_s = min(self.original_s, original_s)
+            if is_enough():
+                return _SAME
+            spent_s += written_s + original_s
+            if turn + 1 >= _LEAST_TURNS and spent_s >= _TURNS_S:
+                break
+        if math.isinf(self.original_s) or math.isinf(self._written_s):
+            reason = "no call on the original content could be timed"
+            return SameWork(same=False, reason=reason)
+        if self.original_s <= _MOST_RATIO * self._written_s:
             return _SAME
-        spent_s += sum(times_s)
-        if turn + 1 >= _LEAST_TURNS and spent_s >= _TURNS_S:
-            break
-    if math.isinf(original_s) or math.isinf(written_s):
-        reason = "no call on the original content could be timed"
+        ratio = self.original_s / self._written_s
+        reason = f"a call on the original content takes {ratio:.3g} times as long"
         return SameWork(same=False, reason=reason)
-    if original_s <= _MOST_RATIO * written_s:
-        return _SAME
-    ratio = original_s / written_s
-    reason = f"a call on the original content takes {ratio:.3g} times as long"
-    return SameWork(same=False, reason=reason)
 
 
 class SingleCalls:

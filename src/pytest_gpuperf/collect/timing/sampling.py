@@ -8,7 +8,6 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import repeat
 from math import ceil, inf
@@ -103,7 +102,7 @@ _PAUSE_NS = 20_000_000
 _CLOCK_MOVED = 0.05
 # Getters, because each comprehension is a call.
 _CORE_LOOP_S, _RETURNED_S = attrgetter("core_loop_s"), attrgetter("returned_s")
-_WAITED = attrgetter("waited")
+_WAITED, _WALL_S = attrgetter("waited"), attrgetter("wall_s")
 _IS_KNOWN, _FIRST = partial(is_not, None), itemgetter(0)
 
 
@@ -280,7 +279,13 @@ class CallSampler:
         self.first_call_s = elapsed_ns / NS_PER_S
         refuse_result(self._request.fn, self._output)
         if self._doubts is not None:
-            self._doubts.after_first(self.first_call_s)
+            # References of the attribute and of the count itself.
+            is_shared = sys.getrefcount(self._output) > 2  # noqa: PLR2004
+            self._doubts.after_first(
+                self.first_call_s,
+                self._output if is_shared and not self.on_device else None,
+                loaded=batch.loaded,
+            )
         self._contract.very_first_output(self._output, on_device=self.on_device)
         fixed_count = self._request.iterations
         may_count = fixed_count is not None and not (batch.loaded or self.on_device)
@@ -590,7 +595,9 @@ class CallSampler:
         if len(pool) > 1:
             # Each entry may have a time of its own.
             usual_s = 0.0
-        with self._extra_calls() as calls_count:
+        kept = self._begin_extra_calls()
+        calls_count = self._batch_count
+        try:
             return compare_work(
                 changed,
                 lambda entry: self._probe(
@@ -600,17 +607,21 @@ class CallSampler:
                     calls_count=calls_count,
                 ),
             )
+        finally:
+            self._output, self._batch_count = kept
 
     def _doubtful(
         self, samples: Sequence[float], chosen: CountedSamples, doubts: Doubts
     ) -> Iterator[Note]:
         __tracebackhide__ = True
-        with self._extra_calls() as calls_count:
+        kept = self._begin_extra_calls()
+        calls_count = self._batch_count
+        try:
             yield from doubts.notes(
                 self._output,
                 samples,
                 first_call_s=self.first_call_s,
-                walls_s=[r.wall_s for r in self.readings],
+                walls_s=[*map(_WALL_S, self.readings)],
                 garbage=self._garbage(),
                 dropped_s=self._finalized_s(),
                 calls_count=calls_count,
@@ -619,6 +630,8 @@ class CallSampler:
                     request, chosen, usual_s=0.0, calls_count=calls_count
                 ),
             )
+        finally:
+            self._output, self._batch_count = kept
 
     def _notes_of_waits(self, samples_count: int) -> tuple[Note, ...]:
         calls_count = samples_count * self._batch_count
@@ -650,20 +663,10 @@ class CallSampler:
             now_ns=self._instruments.now_ns,
         )
 
-    @contextmanager
-    def _extra_calls(self) -> Iterator[int]:
-        """
-        Keep the output and the batch of the samples during calls that are no samples.
-
-        Yields:
-            The number of calls behind each sample.
-        """
-        output, batch_count = self._output, self._batch_count
+    def _begin_extra_calls(self) -> tuple[object, int]:
+        """Return the output and the batch of the samples, before calls that are no samples."""
         self._core_loop, self._trials_left = None, 0
-        try:
-            yield batch_count
-        finally:
-            self._output, self._batch_count = output, batch_count
+        return self._output, self._batch_count
 
     def _warm_call(self) -> _Batch:
         __tracebackhide__ = True
