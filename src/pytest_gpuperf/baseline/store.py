@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -33,7 +33,6 @@ from pytest_gpuperf.baseline.history import (
     StoreChange,
     applied,
     arrived,
-    by_key,
     slugs_holding,
 )
 from pytest_gpuperf.baseline.protocol import Repair, Store
@@ -43,7 +42,6 @@ from pytest_gpuperf.baseline.text import (
     NamedBy,
     decode,
     encode,
-    names_in,
     numbered_sessions,
     section_of,
     version_of,
@@ -58,7 +56,6 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import slug as slugged
-from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     RecordKey,
@@ -362,6 +359,8 @@ class _StoreReader:
         self._place = place
         self._keyed_by = keyed_by
         self._damage: dict[Damage, None] = {}
+        # The text of each file that was read last, as a digest, and its measurements.
+        self._names: dict[Path, tuple[str, dict[str, dict[RecordKey, NamedBy]]]] = {}
         self.of_earlier_schema = False
 
     @property
@@ -375,6 +374,7 @@ class _StoreReader:
         *,
         section: str | None = None,
         test_ids: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """
@@ -386,6 +386,8 @@ class _StoreReader:
             section: The section to read, or None for all.
 
             test_ids: The tests to read, or None for all.
+
+            metrics: The metrics to read, or None for all.
 
             whole: Whether damage is an error. A file that is written back must be
                 complete.
@@ -399,7 +401,10 @@ class _StoreReader:
             keyed_by=self._keyed_by,
             section=section,
             test_ids=test_ids,
+            metrics=metrics,
         )
+        if section is None:
+            self._names[path] = (digest(text), stored.names)
         self._damage |= dict.fromkeys(stored.damage)
         self.of_earlier_schema |= stored.of_earlier_schema
         if whole and stored.damage:
@@ -432,7 +437,12 @@ class _StoreReader:
         text = read_whole(path)
         if text is None:
             return {}
-        return names_in(text, path=str(path), keyed_by=self._keyed_by)
+        of_text = digest(text)
+        if self._names.get(path, ("",))[0] != of_text:
+            # Its damage concerns those that need its values.
+            stored = decode(text, path=str(path), keyed_by=self._keyed_by, test_ids=())
+            self._names[path] = (of_text, stored.names)
+        return self._names[path][1]
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
         """Rewrite the damaged files without the damage. The caller must hold the lock."""
@@ -538,7 +548,7 @@ class _FileStore(ABC):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -581,7 +591,7 @@ class DirectoryStore(_FileStore):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -594,9 +604,9 @@ class DirectoryStore(_FileStore):
         for path, module in self._paths(slug, by_module):
             selected = None if by_module is None else by_module[module]
             with self._left_out(path):
-                for records in self._read(path, selected).values():
+                for records in self._read(path, selected, metrics=metrics).values():
                     sessions.update(records)
-        return _with_metrics(sessions, metrics)
+        return sessions
 
     def check(self) -> None:
         """Look at the beginning and the end of every file."""
@@ -724,10 +734,13 @@ class DirectoryStore(_FileStore):
         path: Path,
         test_ids: Collection[str] | None = None,
         *,
+        metrics: Container[str] | None = None,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """Return the sessions of the file of a module, or {} if the file does not exist."""
-        sections = self._reader.read(path, test_ids=test_ids, whole=whole)
+        sections = self._reader.read(
+            path, test_ids=test_ids, metrics=metrics, whole=whole
+        )
         for module in sections:
             _refuse_copy(path, module)
         return sections
@@ -789,12 +802,14 @@ class SingleFileStore(_FileStore):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
-        sections = self._reader.read(self._path, section=slug, test_ids=test_ids)
-        return _with_metrics(sections.get(slug, {}), metrics)
+        sections = self._reader.read(
+            self._path, section=slug, test_ids=test_ids, metrics=metrics
+        )
+        return sections.get(slug, {})
 
     def check(self) -> None:
         """Look at the beginning and the end of the file."""
@@ -852,19 +867,6 @@ class SingleFileStore(_FileStore):
         target = Path(os.path.realpath(self._path))
         lock = _lock_of(target)
         return locked(lock, timeout_s=self._lock_timeout_s)
-
-
-def _with_metrics(sessions: _Sessions, metrics: Collection[str] | None) -> _Sessions:
-    """Return the sessions with some of their values, or with all for None."""
-    if metrics is None:
-        return sessions
-    several = (
-        replace(record, values=values)
-        for records in sessions.values()
-        for record in records
-        if (values := tuple(v for v in record.values if v.metric in metrics))
-    )
-    return by_key(several)
 
 
 def _mangled(text: str) -> str:

@@ -384,6 +384,7 @@ class Measuring:
                 unchanged=unchanged,
                 unchanged_since=since,
                 all_changed=why_none,
+                judged=tuple({m: None for test in tests for m in test.plan.judged}),
             )
         )
 
@@ -521,6 +522,7 @@ class Measuring:
 
             device = site.device()
             gpu_name = None if device is None else device.name
+            self.memory.require(site.expected.judged)
             for test in tests:
                 self.memory.learn(test.test_id, test.key)
             # The first test that needs the store fails with this error.
