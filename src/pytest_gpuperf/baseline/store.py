@@ -359,8 +359,8 @@ class _StoreReader:
         self._place = place
         self._keyed_by = keyed_by
         self._damage: dict[Damage, None] = {}
-        # The text of each file that was read last, as a digest, and its measurements.
-        self._names: dict[Path, tuple[str, dict[str, dict[RecordKey, NamedBy]]]] = {}
+        # The measurements of each file, with the state of the file before it was read.
+        self._names: dict[Path, tuple[object, dict[str, dict[RecordKey, NamedBy]]]] = {}
         self.of_earlier_schema = False
 
     @property
@@ -392,7 +392,7 @@ class _StoreReader:
             whole: Whether damage is an error. A file that is written back must be
                 complete.
         """
-        text = read_whole(path)
+        state, text = _state_of(path), read_whole(path)
         if text is None:
             return {}
         stored = decode(
@@ -404,7 +404,7 @@ class _StoreReader:
             metrics=metrics,
         )
         if section is None:
-            self._names[path] = (digest(text), stored.names)
+            self._names[path] = (state, stored.names)
         self._damage |= dict.fromkeys(stored.damage)
         self.of_earlier_schema |= stored.of_earlier_schema
         if whole and stored.damage:
@@ -434,14 +434,14 @@ class _StoreReader:
 
     def names(self, path: Path) -> dict[str, dict[RecordKey, NamedBy]]:
         """Return the measurements of a file by section, or {} if the file does not exist."""
-        text = read_whole(path)
-        if text is None:
-            return {}
-        of_text = digest(text)
-        if self._names.get(path, ("",))[0] != of_text:
+        state = _state_of(path)
+        if state is None or self._names.get(path, (None,))[0] != state:
+            text = read_whole(path)
+            if text is None:
+                return {}
             # Its damage concerns those that need its values.
             stored = decode(text, path=str(path), keyed_by=self._keyed_by, test_ids=())
-            self._names[path] = (of_text, stored.names)
+            self._names[path] = (state, stored.names)
         return self._names[path][1]
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
@@ -640,7 +640,10 @@ class DirectoryStore(_FileStore):
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """Return the other slugs that hold sessions of the given measurements."""
-        candidates = (name for name in self.slugs() if name != folder_name(slug))
+        own = folder_name(slug)
+        candidates = [name for name in self.slugs() if name != own]
+        if not candidates:  # The usual case.
+            return {}
         modules = {module_of(key.test_id) for key in keys}
         return slugs_holding(keys, candidates, lambda name: self.names(name, modules))
 
@@ -867,6 +870,14 @@ class SingleFileStore(_FileStore):
         target = Path(os.path.realpath(self._path))
         lock = _lock_of(target)
         return locked(lock, timeout_s=self._lock_timeout_s)
+
+
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written, or None without a file."""
+    with contextlib.suppress(OSError):
+        state = path.stat()
+        return state.st_ino, state.st_size, state.st_mtime_ns
+    return None
 
 
 def _mangled(text: str) -> str:

@@ -413,6 +413,7 @@ class _LineReader:
         self._path = path
         self.checked = not edited
         self._metrics = metrics
+        self._texts: dict[str | None, str | None] = {}
         # By the beginning of a value.
         self._is_wanted: dict[bytes, bool] = {}
         self.version = STORE_VERSION
@@ -487,24 +488,20 @@ class _LineReader:
                 continue
             try:
                 named = NAMES.decode(text)
+                names = (named.test, named.name)
+                if names not in keys:
+                    keys[names] = RecordKey(
+                        test_id=prefix + named.test, name=named.name
+                    )
+                key, version = keys[names], named.schema or self.version
+                with_ids.setdefault(key, set()).add(
+                    version < KEYED_SINCE and not named.node_id
+                )
+                if selected is None or key.test_id in selected:
+                    records.append(self._record(text, key, version, tables))
             except UNREADABLE as error:
                 self._leave_out(_without_place(error), text)
-                continue
-            names = (named.test, named.name)
-            if names not in keys:
-                keys[names] = RecordKey(test_id=prefix + named.test, name=named.name)
-            key, version = keys[names], named.schema or self.version
-            with_ids.setdefault(key, set()).add(
-                version < KEYED_SINCE and not named.node_id
-            )
-            if selected is None or key.test_id in selected:
-                # This layout has no blanks, and a minus sign before a number is not that
-                # of an exponent.
-                is_odd = b"[-" in text or b",-" in text or b" " in text or b"\n" in text
-                record = self._record(text, key, version, tables, is_odd=is_odd)
-                if record is not None:
-                    records.append(record)
-        return records, {
+        return [*filter(None, records)], {
             key: NamedBy(any_id=True in ids, all_ids=False not in ids)
             for key, ids in with_ids.items()
         }
@@ -524,51 +521,57 @@ class _LineReader:
         return True
 
     def _record(
-        self,
-        text: bytes,
-        key: RecordKey,
-        version: int,
-        tables: _Tables,
-        *,
-        is_odd: bool,
+        self, text: bytes, key: RecordKey, version: int, tables: _Tables
     ) -> StoredRecord | None:
-        """
-        Return the session of a row, or None if it is damaged or lacks the metrics.
-
-        An odd row may have values that must not be negative, and is decoded as a whole.
-        """
-        try:
-            row, values, unknown = self._decoded(text, whole=is_odd)
-        except UNREADABLE as error:
-            self._leave_out(_without_place(error), text)
-            return None
+        """Return the session of a row, or None if it is damaged or lacks the metrics."""
+        row: StoredRow[Any]
+        values: Sequence[SessionValue]
+        # This layout has no blanks, and a minus sign before a number is not that of an
+        # exponent. Such a row may have a value that must not be negative.
+        is_odd = b"[-" in text or b",-" in text or b" " in text or b"\n" in text
+        if is_odd or self._metrics is None:
+            row, unknown = decoded(ROW, text)
+            values = row.values
+        else:
+            unknown = ()
+            try:
+                row = PARTS.decode(text)
+            except msgspec.ValidationError:  # It may have fields of a later version.
+                row, unknown = decoded(PARTS, text)
+            values = []
+            for part in map(bytes, row.values):
+                start = part[: part.find(b",")]
+                is_wanted = self._is_wanted.get(start)
+                if is_wanted is None:
+                    is_wanted = self._asks_for(part, start)
+                if is_wanted:
+                    values.append(VALUE.decode(part))
+            if not values:
+                return None
         heads, facts, kernels = tables
-        wrong = ""
+        wrong = _negative(row.test, values) if is_odd else ""
         if row.session not in heads or row.facts not in facts:
             wrong = "its session or its facts are left out"
-        elif is_odd:
-            wrong = _negative(row.test, values)
         if wrong:
             self._leave_out(wrong, text)
-        if wrong or not (values or self._metrics is None):
             return None
         head, session = heads[row.session]
-        soft_facts = head.soft_facts
+        shared_text = self._texts.setdefault
+        shared = head.soft_facts
         # No verdict needs the kernels, so a record without them is kept.
         of_row = row.kernels and kernels.get(row.kernels)
         return StoredRecord(
             key=key,
             session=session,
-            values=values,
+            values=tuple(values),
             choice=row.choice,
             facts=facts[row.facts][0],
-            soft_facts={**soft_facts, **row.soft_facts}
-            if row.soft_facts
-            else soft_facts,
+            soft_facts={**shared, **row.soft_facts} if row.soft_facts else shared,
             bound_class=row.bound_class,
             arrival=head.arrival,
-            parameters_digest=row.parameters,
-            test_digest=row.source,
+            # The sessions of a test nearly always share these.
+            parameters_digest=shared_text(row.parameters, row.parameters),
+            test_digest=shared_text(row.source, row.source),
             code_digest=row.code,
             kernels=_totals(of_row[0], row.kernel_times_s) if of_row else (),
             schema_version=version,
@@ -577,31 +580,14 @@ class _LineReader:
             unknown=unknown,
         )
 
-    def _decoded(
-        self, text: bytes, *, whole: bool
-    ) -> tuple[StoredRow[Any], tuple[SessionValue, ...], Fields]:
-        """Return a row with the values of the wanted metrics. Others stay texts."""
-        unknown: Fields = ()
-        if whole or self._metrics is None:
-            row, unknown = decoded(ROW, text)
-            return row, row.values, unknown
-        try:
-            parts = PARTS.decode(text)
-        except msgspec.ValidationError:
-            parts, unknown = decoded(PARTS, text)
-        values = []
-        for part in map(bytes, parts.values):
-            start = part[: part.find(b",")]
-            is_wanted = self._is_wanted.get(start)
-            if is_wanted is None:
-                metric = METRIC.decode(part).metric
-                is_wanted = metric in self._metrics
-                # Other values may begin alike, if the name has a comma.
-                if start == b'["%b"' % metric.encode():
-                    self._is_wanted[start] = is_wanted
-            if is_wanted:
-                values.append(VALUE.decode(part))
-        return parts, tuple(values), unknown
+    def _asks_for(self, part: bytes, start: bytes) -> bool:
+        """Return True if the metric of a value is wanted. Its beginning then shows that."""
+        metric = METRIC.decode(part).metric
+        is_wanted = metric in (self._metrics or ())
+        # Other values may begin alike, if the name has a comma.
+        if start == b'["%b"' % metric.encode():
+            self._is_wanted[start] = is_wanted
+        return is_wanted
 
     def _tables(self, section: StoredSection) -> _Tables:
         heads = {

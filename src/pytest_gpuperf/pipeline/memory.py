@@ -235,10 +235,11 @@ class Memory:
 
             metrics: The metrics whose values are needed. The sessions may lack others.
         """
-        self.require(metrics)
+        if self._metrics is not None and not self._metrics.wanted.issuperset(metrics):
+            self.require(metrics)
         folder, test_id = slug_of(record), record.key.test_id
         known = self._read.get(folder, ())
-        if test_id not in known or self.key_of(test_id) not in known:
+        if test_id not in known or self._keys.get(test_id, test_id) not in known:
             self.learn(test_id, self._keys.get(test_id, ""))
             self.read([folder])
         # As `_of_run` and `_stored_key`, without their calls.

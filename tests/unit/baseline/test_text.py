@@ -30,7 +30,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import STORE_VERSION, StoredRecord
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value
 
@@ -441,6 +441,7 @@ def test_a_later_writer_may_add_fields() -> None:
     more = (("more", "[1]"),)
 
     assert read(text) == (stored(1, unknown=more), stored(2, unknown=more))
+    assert read(text, metrics=METRICS) == read(text)
 
 
 def merged(folder: Path, *sides: bytes) -> bytes:
