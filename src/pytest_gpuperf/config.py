@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from operator import attrgetter
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, SupportsFloat, TypeGuard, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.verdict import Limit
     from pytest_gpuperf.model.work import Work
 
+_METRIC = attrgetter("metric")
 _Word = TypeVar("_Word", bound=Enum)
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
@@ -390,7 +392,7 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
     @property
     def judged(self) -> tuple[str, ...]:
         """Metrics that decide about the test, without repetition."""
-        limited = (limit.metric for limit in self.limits)
+        limited = map(_METRIC, self.limits)
         return tuple(dict.fromkeys((*limited, *self.max_regression)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.engine import id_of_test, kinds_in
@@ -116,7 +116,7 @@ class DatabaseStore:
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""

@@ -9,6 +9,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from pytest_gpuperf.model.activity import KernelTotal
@@ -163,6 +164,10 @@ class Numbered(Protocol):
 
 
 _A = TypeVar("_A", bound=Aged)
+_CHOICE = attrgetter("choice")
+# Arrival comes first, because a clock may be set back. The start decides between
+# sessions of two merged branches.
+_ARRIVED = attrgetter("arrival", "session.started_unix_s", "session.id")
 
 
 def keep_newest(records: Iterable[_A]) -> tuple[_A, ...]:
@@ -176,7 +181,9 @@ def keep_newest(records: Iterable[_A]) -> tuple[_A, ...]:
             part must not push out runs of the whole suite.
     """
     unique = {(record.choice, record.session.id): record for record in records}
-    ordered = sorted(unique.values(), key=_age)
+    several = [*unique.values()]
+    # The choice decides last, and most records have none.
+    ordered = sorted(several, key=_age if any(map(_CHOICE, several)) else _ARRIVED)
     if len(ordered) <= SESSION_LIMIT:
         return tuple(ordered)
     kept = [
@@ -505,17 +512,9 @@ def slugs_holding(
     return holding
 
 
-def _age(record: Aged) -> tuple[int, float, str, bool, str]:
-    """Return the sort key of sessions. Arrival comes first, because a clock may be set back."""
+def _age(record: Aged) -> tuple[object, ...]:
     choice = record.choice
-    return (
-        record.arrival,
-        # Decides between sessions of two merged branches.
-        record.session.started_unix_s,
-        record.session.id,
-        choice is not None,
-        choice or "",
-    )
+    return (*_ARRIVED(record), choice is not None, choice or "")
 
 
 def in_series(change: Append | Restart, before: Iterable[Numbered]) -> StoredRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Protocol
 
 from pytest_gpuperf.baseline.history import Drop, StoreChange
@@ -60,7 +60,7 @@ class Store(Protocol):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """

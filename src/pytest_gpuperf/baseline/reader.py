@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -89,7 +89,7 @@ class SessionReader:
         slug: str,
         test_ids: Collection[str] | None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         newest: bool = True,
     ) -> StoredSeries:
         """
@@ -225,7 +225,7 @@ class SessionReader:
             if chosen is None or node in chosen
         }
 
-    def _metrics(self, names: Collection[str] | None) -> dict[int, MetricRow]:
+    def _metrics(self, names: Container[str] | None) -> dict[int, MetricRow]:
         """Return the metrics of some names by number, or all for None."""
         rows = {
             number: (original(name), original(unit), original(source), original(better))

@@ -111,6 +111,12 @@ class NamedRow(Frozen, frozen=True, gc=False):
     node_id: str = ""
 
 
+class _NamedValue(Frozen, array_like=True, frozen=True, gc=False):
+    """The field of a value that names its metric."""
+
+    metric: str
+
+
 class StoreHead(
     Session,
     frozen=True,
@@ -171,6 +177,9 @@ class StoredContent(Frozen, frozen=True):
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 CONTENT = msgspec.json.Decoder(StoredContent)
 ROW = msgspec.json.Decoder(StoredRow[SessionValue])
+PARTS = msgspec.json.Decoder(StoredRow[msgspec.Raw])
+VALUE = msgspec.json.Decoder(SessionValue)
+METRIC = msgspec.json.Decoder(_NamedValue)
 HEAD = msgspec.json.Decoder(StoreHead)
 FACTS = msgspec.json.Decoder(Facts)
 KERNELS = msgspec.json.Decoder(Kernels)
@@ -178,8 +187,8 @@ NAMES = msgspec.json.Decoder(NamedRow)
 TABLE = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 # The start of the last field of a row.
-_SUM = b',"sum":"'
-_SUM_LENGTH = len(_SUM) + 12 + len('"}')
+SUM = b',"sum":"'
+SUM_LENGTH = len(SUM) + 12 + len('"}')
 
 
 def digest(text: bytes, *, length: int = 12) -> str:
@@ -449,7 +458,7 @@ def is_unchanged(
     """
     Return True if a row matches the checksum, in the layout of the file or of the store.
     """
-    if text[-_SUM_LENGTH:].startswith(_SUM):
+    if text[-SUM_LENGTH:].startswith(SUM):
         return is_summed(text, prefix)
     values = tuple(map(_value, row.values))
     ours = with_fields(json_of(replace(row, values=values, sum="")), unknown)
@@ -458,7 +467,7 @@ def is_unchanged(
 
 def is_summed(text: bytes, prefix: bytes) -> bool:
     """Return True if the text of a row ends with its checksum."""
-    body, checksum = text[:-_SUM_LENGTH], text[-_SUM_LENGTH:]
-    if not checksum.startswith(_SUM):
+    body, checksum = text[:-SUM_LENGTH], text[-SUM_LENGTH:]
+    if not checksum.startswith(SUM):
         return False
-    return checksum[len(_SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()
+    return checksum[len(SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -33,7 +33,6 @@ from pytest_gpuperf.baseline.history import (
     StoreChange,
     applied,
     arrived,
-    by_key,
     slugs_holding,
 )
 from pytest_gpuperf.baseline.protocol import Repair, Store
@@ -43,7 +42,6 @@ from pytest_gpuperf.baseline.text import (
     NamedBy,
     decode,
     encode,
-    names_in,
     numbered_sessions,
     section_of,
     version_of,
@@ -58,7 +56,6 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import slug as slugged
-from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     RecordKey,
@@ -362,6 +359,8 @@ class _StoreReader:
         self._place = place
         self._keyed_by = keyed_by
         self._damage: dict[Damage, None] = {}
+        # The measurements of each file, with the state of the file before it was read.
+        self._names: dict[Path, tuple[object, dict[str, dict[RecordKey, NamedBy]]]] = {}
         self.of_earlier_schema = False
 
     @property
@@ -375,6 +374,7 @@ class _StoreReader:
         *,
         section: str | None = None,
         test_ids: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """
@@ -387,10 +387,12 @@ class _StoreReader:
 
             test_ids: The tests to read, or None for all.
 
+            metrics: The metrics to read, or None for all.
+
             whole: Whether damage is an error. A file that is written back must be
                 complete.
         """
-        text = read_whole(path)
+        state, text = _state_of(path), read_whole(path)
         if text is None:
             return {}
         stored = decode(
@@ -399,7 +401,10 @@ class _StoreReader:
             keyed_by=self._keyed_by,
             section=section,
             test_ids=test_ids,
+            metrics=metrics,
         )
+        if section is None:
+            self._names[path] = (state, stored.names)
         self._damage |= dict.fromkeys(stored.damage)
         self.of_earlier_schema |= stored.of_earlier_schema
         if whole and stored.damage:
@@ -429,10 +434,15 @@ class _StoreReader:
 
     def names(self, path: Path) -> dict[str, dict[RecordKey, NamedBy]]:
         """Return the measurements of a file by section, or {} if the file does not exist."""
-        text = read_whole(path)
-        if text is None:
-            return {}
-        return names_in(text, path=str(path), keyed_by=self._keyed_by)
+        state = _state_of(path)
+        if state is None or self._names.get(path, (None,))[0] != state:
+            text = read_whole(path)
+            if text is None:
+                return {}
+            # Its damage concerns those that need its values.
+            stored = decode(text, path=str(path), keyed_by=self._keyed_by, test_ids=())
+            self._names[path] = (state, stored.names)
+        return self._names[path][1]
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
         """Rewrite the damaged files without the damage. The caller must hold the lock."""
@@ -538,7 +548,7 @@ class _FileStore(ABC):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -581,7 +591,7 @@ class DirectoryStore(_FileStore):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -594,9 +604,9 @@ class DirectoryStore(_FileStore):
         for path, module in self._paths(slug, by_module):
             selected = None if by_module is None else by_module[module]
             with self._left_out(path):
-                for records in self._read(path, selected).values():
+                for records in self._read(path, selected, metrics=metrics).values():
                     sessions.update(records)
-        return _with_metrics(sessions, metrics)
+        return sessions
 
     def check(self) -> None:
         """Look at the beginning and the end of every file."""
@@ -630,7 +640,10 @@ class DirectoryStore(_FileStore):
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """Return the other slugs that hold sessions of the given measurements."""
-        candidates = (name for name in self.slugs() if name != folder_name(slug))
+        own = folder_name(slug)
+        candidates = [name for name in self.slugs() if name != own]
+        if not candidates:  # The usual case.
+            return {}
         modules = {module_of(key.test_id) for key in keys}
         return slugs_holding(keys, candidates, lambda name: self.names(name, modules))
 
@@ -724,10 +737,13 @@ class DirectoryStore(_FileStore):
         path: Path,
         test_ids: Collection[str] | None = None,
         *,
+        metrics: Container[str] | None = None,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """Return the sessions of the file of a module, or {} if the file does not exist."""
-        sections = self._reader.read(path, test_ids=test_ids, whole=whole)
+        sections = self._reader.read(
+            path, test_ids=test_ids, metrics=metrics, whole=whole
+        )
         for module in sections:
             _refuse_copy(path, module)
         return sections
@@ -789,12 +805,14 @@ class SingleFileStore(_FileStore):
         slug: str,
         test_ids: Collection[str] | None = None,
         *,
-        metrics: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
         past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
-        sections = self._reader.read(self._path, section=slug, test_ids=test_ids)
-        return _with_metrics(sections.get(slug, {}), metrics)
+        sections = self._reader.read(
+            self._path, section=slug, test_ids=test_ids, metrics=metrics
+        )
+        return sections.get(slug, {})
 
     def check(self) -> None:
         """Look at the beginning and the end of the file."""
@@ -854,17 +872,12 @@ class SingleFileStore(_FileStore):
         return locked(lock, timeout_s=self._lock_timeout_s)
 
 
-def _with_metrics(sessions: _Sessions, metrics: Collection[str] | None) -> _Sessions:
-    """Return the sessions with some of their values, or with all for None."""
-    if metrics is None:
-        return sessions
-    several = (
-        replace(record, values=values)
-        for records in sessions.values()
-        for record in records
-        if (values := tuple(v for v in record.values if v.metric in metrics))
-    )
-    return by_key(several)
+def _state_of(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written, or None without a file."""
+    with contextlib.suppress(OSError):
+        state = path.stat()
+        return state.st_ino, state.st_size, state.st_mtime_ns
+    return None
 
 
 def _mangled(text: str) -> str:

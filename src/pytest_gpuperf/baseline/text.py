@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from blake3 import blake3
 
 from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.baseline.rows import (
@@ -15,14 +16,18 @@ from pytest_gpuperf.baseline.rows import (
     FACTS,
     HEAD,
     KERNELS,
+    METRIC,
     NAMES,
+    PARTS,
     ROW,
+    SUM,
+    SUM_LENGTH,
     TABLE,
+    VALUE,
     Facts,
     Fields,
     Kernels,
     KeyedBy,
-    NamedRow,
     Records,
     RowTables,
     StoredContent,
@@ -32,7 +37,6 @@ from pytest_gpuperf.baseline.rows import (
     V,
     decoded,
     digest,
-    is_summed,
     is_unchanged,
     json_of,
     row_texts,
@@ -50,11 +54,11 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
+    KEYED_SINCE,
     STORE_VERSION,
     RecordKey,
     SessionValue,
     StoredRecord,
-    is_node_id,
 )
 
 _SCHEMAS = "pytest-gpuperf/baseline/"
@@ -62,6 +66,14 @@ SCHEMA_VERSION = f"{_SCHEMAS}{STORE_VERSION}"
 # The version of the lines, by schema. Lines of version 2 are lines of version 3 that lack
 # some facts about a value.
 _READABLE = {SCHEMA_VERSION: STORE_VERSION, f"{_SCHEMAS}2": 2}
+
+
+# The heads, facts and kernels of a section, by the keys that its rows use.
+_Tables = tuple[
+    dict[str, tuple[StoreHead, Session]],
+    dict[str, tuple[Facts, Fields]],
+    dict[str, tuple[Kernels, Fields]],
+]
 
 
 class Damage(Frozen, frozen=True, kw_only=True, order=True):
@@ -93,12 +105,34 @@ class Damage(Frozen, frozen=True, kw_only=True, order=True):
         return f"{place}: {self.reason}"
 
 
+class NamedBy(Frozen, frozen=True, kw_only=True):
+    """
+    How the sessions of a measurement are named.
+
+    Attributes:
+        any_id: Whether the key of any session is a pytest id.
+
+        all_ids: Whether the keys of all sessions are pytest ids.
+    """
+
+    any_id: bool = False
+    all_ids: bool = False
+
+    def merged(self, other: NamedBy) -> NamedBy:
+        """Return how the sessions of two sections are named."""
+        return NamedBy(
+            any_id=self.any_id or other.any_id, all_ids=self.all_ids and other.all_ids
+        )
+
+
 class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     """
     The content of a file.
 
     Attributes:
-        sections: The sessions of each measurement by section, oldest first.
+        sections: The sessions of each selected measurement by section, oldest first.
+
+        names: All measurements by section.
 
         damage: The lines that were left out.
 
@@ -106,6 +140,7 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     """
 
     sections: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]
+    names: dict[str, dict[RecordKey, NamedBy]]
     damage: tuple[Damage, ...] = ()
     of_earlier_schema: bool = False
 
@@ -291,6 +326,7 @@ def decode(
     keyed_by: KeyedBy,
     section: str | None = None,
     test_ids: Collection[str] | None = None,
+    metrics: Container[str] | None = None,
     edited: bool = False,
 ) -> BaselineFile:
     """
@@ -307,6 +343,9 @@ def decode(
 
         test_ids: The tests to read, or None for all.
 
+        metrics: The metrics to read, or None for all. Sessions without them are left
+            out.
+
         edited: Whether to accept lines that differ from their checksum.
 
     Raises:
@@ -316,64 +355,24 @@ def decode(
         SchemaVersionError: The file is a baseline of a later schema version.
     """
     selected = None if test_ids is None else frozenset(test_ids)
-    reader = _LineReader(text, path=path, edited=edited)
+    reader = _LineReader(text, path=path, edited=edited, metrics=metrics)
     with _refusing(text, path=path), collector_paused():
         # After a merge, a section may occur twice.
         records: dict[str, list[StoredRecord]] = {}
+        names: dict[str, dict[RecordKey, NamedBy]] = {}
         for part in reader.sections(keyed_by):
-            if section in {None, part.name}:
-                rows = records.setdefault(part.name, [])
-                rows += reader.records(part, keyed_by, selected)
+            if section not in {None, part.name}:
+                continue
+            rows, named = reader.records(part, keyed_by, selected)
+            records.setdefault(part.name, []).extend(rows)
+            known = names.setdefault(part.name, {})
+            known |= {k: n.merged(known.get(k, n)) for k, n in named.items()}
         return BaselineFile(
             sections={name: by_key(rows) for name, rows in records.items()},
+            names=names,
             damage=tuple(dict.fromkeys(sorted(reader.damage))),
             of_earlier_schema=reader.version < STORE_VERSION,
         )
-
-
-class NamedBy(Frozen, frozen=True, kw_only=True):
-    """
-    How the sessions of a measurement are named.
-
-    Attributes:
-        any_id: Whether the key of any session is a pytest id.
-
-        all_ids: Whether the keys of all sessions are pytest ids.
-    """
-
-    any_id: bool = False
-    all_ids: bool = False
-
-
-def names_in(
-    text: bytes, *, path: str, keyed_by: KeyedBy
-) -> dict[str, dict[RecordKey, NamedBy]]:
-    """
-    Return the measurements of a file by section. The values are not decoded.
-
-    Args:
-        text: The bytes of the file.
-
-        path: The name of the file, for messages.
-
-        keyed_by: The kind of sections that the file must have.
-
-    Raises:
-        BaselineCorruptError: As for `decode`.
-
-        SchemaVersionError: As for `decode`.
-    """
-    reader = _LineReader(text, path=path, edited=False)
-    with _refusing(text, path=path), collector_paused():
-        names: dict[str, dict[RecordKey, NamedBy]] = {}
-        for part in reader.sections(keyed_by):
-            of_part = names.setdefault(part.name, {})
-            for key, has_id in reader.names(part, keyed_by):
-                known = of_part.get(key, NamedBy(any_id=has_id, all_ids=has_id))
-                of_part[key] = NamedBy(
-                    any_id=known.any_id or has_id, all_ids=known.all_ids and has_id
-                )
-        return names
 
 
 @contextlib.contextmanager
@@ -398,12 +397,25 @@ class _LineReader:
         path: The name of the file, for messages.
 
         edited: Whether to accept lines that differ from their checksum.
+
+        metrics: The metrics to read, or None for all.
     """
 
-    def __init__(self, text: bytes, *, path: str, edited: bool) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        *,
+        path: str,
+        edited: bool,
+        metrics: Container[str] | None,
+    ) -> None:
         self._text = text
         self._path = path
         self.checked = not edited
+        self._metrics = metrics
+        self._texts: dict[str | None, str | None] = {}
+        # By the beginning of a value.
+        self._is_wanted: dict[bytes, bool] = {}
         self.version = STORE_VERSION
         self.damage: list[Damage] = []
         # The section of the lines that are being read.
@@ -454,99 +466,136 @@ class _LineReader:
         return b"\n".join(lines)
 
     def records(
-        self, section: StoredSection, keyed_by: KeyedBy, selected: frozenset[str] | None
-    ) -> list[StoredRecord]:
-        """Return the sessions of a section."""
+        self,
+        section: StoredSection,
+        keyed_by: KeyedBy,
+        selected: Collection[str] | None,
+    ) -> tuple[list[StoredRecord], dict[RecordKey, NamedBy]]:
+        """Return the selected sessions of a section, and all of its measurements."""
         self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
-        heads: dict[str, tuple[StoreHead, Session]] = {}
-        for key, (head, more) in self._entries(section.sessions, HEAD).items():
-            heads[key] = (head, head.bare(more))
-        facts = self._entries(section.facts, FACTS)
-        kernels = self._entries(section.kernels, KERNELS)
-        keys: dict[tuple[str, str], RecordKey] = {}
         prefix_of_sum = summed_prefix(section.name)
-        tests = None
-        if selected is not None:
-            whole = (name for name in selected if name.startswith(prefix))
-            tests = _Selected(name.removeprefix(prefix) for name in whole)
+        tables = self._tables(section)
+        keys: dict[tuple[str, str], RecordKey] = {}
+        with_ids: dict[RecordKey, set[bool]] = {}
         records = []
-        for raw in section.records:
-            row, unknown = self._row(raw, prefix_of_sum, tests)
-            if row is None:
+        for text in map(bytes, section.records):
+            # As `is_summed`, because each call is one for each of 100,000 rows.
+            body = b"%b%b}" % (prefix_of_sum, text[:-SUM_LENGTH])
+            checksum = blake3(body).hexdigest(length=6).encode()
+            is_summed = text.endswith(b'%b%b"}' % (SUM, checksum))
+            if not is_summed and not self._is_equal(text, prefix_of_sum):
                 continue
-            if row.session not in heads or row.facts not in facts:
-                self._leave_out("its session or its facts are left out", raw)
-                continue
-            names = (row.test, row.name)
-            if names not in keys:
-                keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
-            record = _record(
-                row,
-                keys[names],
-                *heads[row.session],
-                facts[row.facts][0],
-                # No verdict needs the kernels, so a record without them is kept.
-                kernels[row.kernels][0] if row.kernels in kernels else (),
-                unknown=unknown,
-                version=row.schema or self.version,
-            )
-            records.append(record)
-        return records
+            try:
+                named = NAMES.decode(text)
+                names = (named.test, named.name)
+                if names not in keys:
+                    keys[names] = RecordKey(
+                        test_id=prefix + named.test, name=named.name
+                    )
+                key, version = keys[names], named.schema or self.version
+                with_ids.setdefault(key, set()).add(
+                    version < KEYED_SINCE and not named.node_id
+                )
+                if selected is None or key.test_id in selected:
+                    records.append(self._record(text, key, version, tables))
+            except UNREADABLE as error:
+                self._leave_out(_without_place(error), text)
+        return [*filter(None, records)], {
+            key: NamedBy(any_id=True in ids, all_ids=False not in ids)
+            for key, ids in with_ids.items()
+        }
 
-    def names(
-        self, section: StoredSection, keyed_by: KeyedBy
-    ) -> Iterator[tuple[RecordKey, bool]]:
-        """Yield the measurement of each row, and whether a pytest id is its key."""
-        self._section = section.name
-        prefix = section.name if keyed_by == "module" else ""
-        prefix_of_sum = summed_prefix(section.name)
-        keys: dict[tuple[str, str], RecordKey] = {}
-        for raw in section.records:
-            text = bytes(raw)
-            if is_summed(text, prefix_of_sum):
-                row = NAMES.decode(text)
-            else:
-                edited, _ = self._row(raw, prefix_of_sum, None)
-                if edited is None:
-                    continue
-                row = NamedRow(edited.test, edited.name, edited.schema, edited.node_id)
-            names = (row.test, row.name)
-            if names not in keys:
-                keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
-            yield keys[names], is_node_id(row.schema or self.version, row.node_id)
-
-    def _row(
-        self, raw: msgspec.Raw, prefix: bytes, selected: _Selected | None
-    ) -> tuple[StoredRow[SessionValue] | None, Fields]:
-        """
-        Return a row, and the unknown fields of the row.
-
-        The row is None if it is damaged or not selected, or if it is the end of the
-        list.
-        """
-        text = bytes(raw)
-        if text == b"null":
-            return None, ()
-        if selected is not None and selected.leaves_out(text, prefix):
-            return None, ()
+    def _is_equal(self, text: bytes, prefix: bytes) -> bool:
+        """Return True if a row without a checksum of its own text is undamaged."""
+        if text == b"null":  # The end of the list.
+            return False
         try:
             row, unknown = decoded(ROW, text)
         except UNREADABLE as error:
-            self._leave_out(_without_place(error), raw)
-            return None, ()
-        wrong = ""
+            self._leave_out(_without_place(error), text)
+            return False
         if self.checked and not is_unchanged(row, unknown, text, prefix):
-            wrong = _CHANGED
-        elif b"[-" in text or b",-" in text or b" " in text or b"\n" in text:
-            # This layout has no blanks, and a minus sign before a number is not that of
-            # an exponent.
-            wrong = _negative(row)
+            self._leave_out(_CHANGED, text)
+            return False
+        return True
+
+    def _record(
+        self, text: bytes, key: RecordKey, version: int, tables: _Tables
+    ) -> StoredRecord | None:
+        """Return the session of a row, or None if it is damaged or lacks the metrics."""
+        row: StoredRow[Any]
+        values: Sequence[SessionValue]
+        # This layout has no blanks, and a minus sign before a number is not that of an
+        # exponent. Such a row may have a value that must not be negative.
+        is_odd = b"[-" in text or b",-" in text or b" " in text or b"\n" in text
+        if is_odd or self._metrics is None:
+            row, unknown = decoded(ROW, text)
+            values = row.values
+        else:
+            unknown = ()
+            try:
+                row = PARTS.decode(text)
+            except msgspec.ValidationError:  # It may have fields of a later version.
+                row, unknown = decoded(PARTS, text)
+            values = []
+            for part in map(bytes, row.values):
+                start = part[: part.find(b",")]
+                is_wanted = self._is_wanted.get(start)
+                if is_wanted is None:
+                    is_wanted = self._asks_for(part, start)
+                if is_wanted:
+                    values.append(VALUE.decode(part))
+            if not values:
+                return None
+        heads, facts, kernels = tables
+        wrong = _negative(row.test, values) if is_odd else ""
+        if row.session not in heads or row.facts not in facts:
+            wrong = "its session or its facts are left out"
         if wrong:
-            self._leave_out(wrong, raw)
-        if wrong or not (selected is None or row.test in selected.tests):
-            return None, unknown
-        return row, unknown
+            self._leave_out(wrong, text)
+            return None
+        head, session = heads[row.session]
+        shared_text = self._texts.setdefault
+        shared = head.soft_facts
+        # No verdict needs the kernels, so a record without them is kept.
+        of_row = row.kernels and kernels.get(row.kernels)
+        return StoredRecord(
+            key=key,
+            session=session,
+            values=tuple(values),
+            choice=row.choice,
+            facts=facts[row.facts][0],
+            soft_facts={**shared, **row.soft_facts} if row.soft_facts else shared,
+            bound_class=row.bound_class,
+            arrival=head.arrival,
+            # The sessions of a test nearly always share these.
+            parameters_digest=shared_text(row.parameters, row.parameters),
+            test_digest=shared_text(row.source, row.source),
+            code_digest=row.code,
+            kernels=_totals(of_row[0], row.kernel_times_s) if of_row else (),
+            schema_version=version,
+            node_id=row.node_id,
+            files=row.files,
+            unknown=unknown,
+        )
+
+    def _asks_for(self, part: bytes, start: bytes) -> bool:
+        """Return True if the metric of a value is wanted. Its beginning then shows that."""
+        metric = METRIC.decode(part).metric
+        is_wanted = metric in (self._metrics or ())
+        # Other values may begin alike, if the name has a comma.
+        if start == b'["%b"' % metric.encode():
+            self._is_wanted[start] = is_wanted
+        return is_wanted
+
+    def _tables(self, section: StoredSection) -> _Tables:
+        heads = {
+            key: (head, head.bare(more))
+            for key, (head, more) in self._entries(section.sessions, HEAD).items()
+        }
+        facts = self._entries(section.facts, FACTS)
+        return heads, facts, self._entries(section.kernels, KERNELS)
 
     def _entries(
         self, table: Mapping[str, msgspec.Raw], decoder: msgspec.json.Decoder[V]
@@ -592,32 +641,6 @@ class _LineReader:
         )
 
 
-class _Selected:
-    """
-    The tests to read of a section.
-
-    Args:
-        tests: The tests, as they are written in the rows.
-    """
-
-    def __init__(self, tests: Iterable[str]) -> None:
-        self.tests = frozenset(tests)
-        self._written: set[bytes] = set()
-        for test in self.tests:
-            # No file has a name that is not Unicode.
-            with contextlib.suppress(UnicodeEncodeError):
-                self._written.add(json_of(test).encode()[1:-1])
-
-    def leaves_out(self, text: bytes, prefix: bytes) -> bool:
-        """Return True if a row is an unchanged one of another test. It is not decoded."""
-        name = _TEST_NAME.match(text)
-        return (
-            name is not None
-            and name[1] not in self._written
-            and is_summed(text, prefix)
-        )
-
-
 def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
     """Return the text that a pattern finds in a line, or ""."""
     found = pattern.match(line)
@@ -643,53 +666,26 @@ def _is_entry(line: bytes) -> bool:
     return True
 
 
-def _record(
-    row: StoredRow[SessionValue],
-    key: RecordKey,
-    head: StoreHead,
-    session: Session,
-    facts: Facts,
-    kernels: Kernels,
-    *,
-    unknown: Fields,
-    version: int,
-) -> StoredRecord:
-    soft_facts = head.soft_facts
-    totals: tuple[KernelTotal, ...] = ()
-    # The counts differ if a line lost some.
-    if len(kernels) == len(row.kernel_times_s):
-        totals = tuple(
-            KernelTotal(name=kernel, total_s=total_s)
-            if isinstance(kernel, str)
-            else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
-            for kernel, total_s in zip(kernels, row.kernel_times_s, strict=True)
-        )
-    return StoredRecord(
-        key=key,
-        session=session,
-        values=row.values,
-        choice=row.choice,
-        facts=facts,
-        soft_facts={**soft_facts, **row.soft_facts} if row.soft_facts else soft_facts,
-        bound_class=row.bound_class,
-        arrival=head.arrival,
-        parameters_digest=row.parameters,
-        test_digest=row.source,
-        code_digest=row.code,
-        kernels=totals,
-        schema_version=version,
-        node_id=row.node_id,
-        files=row.files,
-        unknown=unknown,
+def _totals(
+    kernels: Kernels, kernel_times_s: Sequence[float]
+) -> tuple[KernelTotal, ...]:
+    """Return the kernels with their times, or () if a line lost some of them."""
+    if len(kernels) != len(kernel_times_s):
+        return ()
+    return tuple(
+        KernelTotal(name=kernel, total_s=total_s)
+        if isinstance(kernel, str)
+        else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
+        for kernel, total_s in zip(kernels, kernel_times_s, strict=True)
     )
 
 
-def _negative(row: StoredRow[SessionValue]) -> str:
+def _negative(test: str, values: Iterable[SessionValue]) -> str:
     """Return the fault of a value that is negative but must not be, or ""."""
-    for value in row.values:
+    for value in values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
             return (
-                f"{value.metric} of {row.test!r} is {min(value.run_values):g} "
+                f"{value.metric} of {test!r} is {min(value.run_values):g} "
                 f"{value.unit}, but cannot be negative"
             )
     return ""

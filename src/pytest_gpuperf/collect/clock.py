@@ -173,11 +173,14 @@ class CoreLoop:
 
     Attributes:
         due_ns: The time from which the loop is timed again [ns].
+
+        last_s: The last processor time of the loop [s], or None if it is unknown.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.due_ns: float = -inf
+        self.last_s: float | None = None
         self._loop_ns = 0
 
     def around_s(self) -> float | None:
@@ -213,6 +216,7 @@ class CoreLoop:
                 # is excluded.
                 loop_ns = min(loop_ns, self._ran_ns())
             self._loop_ns = loop_ns
+        self.last_s = self._loop_ns / NS_PER_S if self._loop_ns > 0 else None
         self.due_ns = now_ns + _LOOP_EVERY_NS
 
     def _ran_ns(self) -> int:

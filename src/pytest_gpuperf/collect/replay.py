@@ -269,6 +269,7 @@ def read_expected(folder: str) -> Expected:
     keys: dict[str, str] = {}
     unchanged: dict[str, str] = {}
     all_changed = ""
+    judged: dict[str, None] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
         expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
         test_ids |= dict.fromkeys(expected.test_ids)
@@ -283,6 +284,7 @@ def read_expected(folder: str) -> Expected:
         selections.add(expected.selection)
         unchanged |= dict.fromkeys(expected.unchanged, expected.unchanged_since)
         all_changed = all_changed or expected.all_changed
+        judged |= dict.fromkeys(expected.judged)
     collected, count, measuring = wholes.pop() if len(wholes) == 1 else (None,) * 3
     return Expected(
         test_ids=tuple(test_ids),
@@ -299,6 +301,7 @@ def read_expected(folder: str) -> Expected:
         unchanged=tuple(test_id for test_id in unchanged if test_id not in test_ids),
         unchanged_since=next(iter(unchanged.values()), ""),
         all_changed=all_changed,
+        judged=tuple(judged),
     )
 
 

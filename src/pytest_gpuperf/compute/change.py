@@ -485,10 +485,11 @@ class Tables:
             reaches = self._direct(p_values, dof, variance, part, extra)
             rows[missing] = [*map(math.log, reaches)]
         share = place - number
-        return [
-            math.exp(below + share * (above - below))
-            for below, above in zip(rows[number], rows[number + 1], strict=True)
-        ]
+        # A loop, because each comprehension of each test is a call.
+        reached = []
+        for below, above in zip(rows[number], rows[number + 1], strict=True):
+            reached.append(math.exp(below + share * (above - below)))
+        return reached
 
 
 def relative_shift(log_shift: float | None) -> float | None:
@@ -500,26 +501,27 @@ def change_of(
     test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
-    then = map(_RUN_VALUES, test.comparison.stored)
-    nothing = not any(map(any, then))
+    compared = test.comparison
+    nothing = not any(map(any, map(_RUN_VALUES, compared.stored)))
     reference = 0.0 if nothing else test.in_unit(test.mean)
+    core, clock = compared.core_shift, compared.clock_shift
     change = partial(
         Change,
         effect=test.relative(residual.difference) if reference != 0 else None,
         current=test.in_unit(test.now),
         reference=reference,
         session_count=len(test.stored),
-        run_count=test.run_count,
+        run_count=len(compared.current.run_values),
         machine_shift=relative_shift(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
-        core_shift=relative_shift(test.comparison.core_shift),
-        clock_shift=relative_shift(test.comparison.clock_shift),
+        core_shift=None if core is None else relative_shift(core),
+        clock_shift=None if clock is None else relative_shift(clock),
         left_out=test.left_out,
-        fresh=test.comparison.fresh,
+        fresh=compared.fresh,
     )
     if nothing:
-        worse, better = _from_nothing(test.comparison)
-        still = not any(test.comparison.current.run_values)
+        worse, better = _from_nothing(compared)
+        still = not any(compared.current.run_values)
         return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
     if reference == 0 or not math.isfinite(residual.difference + residual.variance):
         return change()
@@ -531,10 +533,10 @@ def change_of(
     )
     worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
     better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    if test.comparison.fresh:
+    if compared.fresh:
         both = worse, better
         part, worse, better = _agreed(test, residual, part, both, beyond, level)
-    if test.comparison.better is Better.HIGHER:
+    if compared.better is Better.HIGHER:
         worse, better = better, worse
     low, high, detectable = bounds_of(test, residual, part, tables, level)
     return change(

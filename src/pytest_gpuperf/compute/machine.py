@@ -62,6 +62,7 @@ _OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)
 # is further off was not slowed by the core.
 _MOST_CHANGE = 0.2
 _LOOP, _RUN_VALUES = attrgetter("loop_s"), attrgetter("run_values")
+_CORES = attrgetter("cores")
 # Neighbours, clocks and kinds of core change the time of a loop by less.
 _MOST_RATIO = 10
 # Assumed variance of the loop's logarithm between two releases or builds of Python.
@@ -229,19 +230,24 @@ def at_one_speed(
         or for half of the stored sessions, if the loops differ by more than a core can, or if
         a value is not positive.
     """
-    known = [session for session in stored if session.cores]
+    known = [*filter(_CORES, stored)]
     if not current.cores or 2 * len(known) <= len(stored):
         return None
     sessions = (*known, current)
     if min(map(min, map(_RUN_VALUES, (*stored, current)))) <= 0:
         return None
-    loops = [[*map(math.log, map(_LOOP, session.cores))] for session in sessions]
+    loops: list[list[float]] = []
+    # Loops, because each comprehension of each test is a call.
+    for cores in map(_CORES, sessions):
+        loops.append([*map(math.log, map(_LOOP, cores))])  # noqa: PERF401
     slope, precision = _slope(sessions, loops)
     apart = max(map(max, loops)) - min(map(min, loops))
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
     *then, now = loops
-    means = [math.fsum(s) / len(s) if len(s) > 1 else s[0] for s in then]
+    means = [*map(math.fsum, then)]
+    if max(map(len, then)) > 1:
+        means = [total / len(of_one) for total, of_one in zip(means, then, strict=True)]
     usual = math.fsum(means) / len(means)
     converted = _at_speed(sessions, loops, usual, slope)
     if converted is None:

@@ -138,15 +138,11 @@ class Mixture(Frozen, frozen=True, kw_only=True):
                 any value of at least `enough`.
         """
         squares = self.dof * variance
-        tails = [
-            (
-                weight,
-                dof,
-                difference
-                / math.sqrt(max((prior + squares) / whole, floor) * ratio + extra),
-            )
-            for prior, whole, dof, weight in self.parts
-        ]
+        tails = []
+        # A loop, because each comprehension of each test is a call.
+        for prior, whole, dof, weight in self.parts:
+            square = max((prior + squares) / whole, floor) * ratio + extra
+            tails.append((weight, dof, difference / math.sqrt(square)))
         return mixed_tail(tails, enough=enough)
 
     def reach(

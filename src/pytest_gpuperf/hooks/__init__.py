@@ -154,14 +154,6 @@ class Controller:
         if self._gate is not None:
             self._gate.pytest_runtest_logfinish()
 
-    def pytest_report_teststatus(
-        self, report: pytest.TestReport
-    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-        """Show the provisional status of a held test."""
-        return (
-            None if self._gate is None else self._gate.pytest_report_teststatus(report)
-        )
-
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(
         self, session: pytest.Session

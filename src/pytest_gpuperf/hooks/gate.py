@@ -54,6 +54,20 @@ _PASSED = (0, None)
 _BRIEF = frozenset({"no", "line"})
 
 
+_HELD = "gpuperf-held"
+
+
+class _HeldStatus:
+    """Show the provisional status of held tests. It is registered with the first of them."""
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Show the provisional status of a held test."""
+        held = getattr(report, "gpuperf_held", None)
+        return None if held is None else ("", "?", (held, {"yellow": True}))
+
+
 class Gate:
     """
     Receive the measurements of the tests, and decide outcomes after the last test.
@@ -155,6 +169,8 @@ class Gate:
             held = steps.held_as(self.suite, measured)
         if held is not None and measured is not None:
             report.gpuperf_held = held  # type: ignore[attr-defined] # for teststatus
+            if not self.config.pluginmanager.hasplugin(_HELD):
+                self.config.pluginmanager.register(_HeldStatus(), _HELD)
             self._held.append((measured, call, teardown))
         result = yield
         if held is None:
@@ -238,13 +254,6 @@ class Gate:
             self._logged = report
             self.config.hook.pytest_runtest_logreport(report=report)
         self._logged = None
-
-    def pytest_report_teststatus(
-        self, report: pytest.TestReport
-    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-        """Show the provisional status of a held test."""
-        held = getattr(report, "gpuperf_held", None)
-        return None if held is None else ("", "?", (held, {"yellow": True}))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(

@@ -88,14 +88,14 @@ def _count_before(
         return
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # Nearly all runs return here, before anything is loaded.
-    if not any(
-        is_named
-        or (
-            any(map(is_counter, (*test.plan.counters, *test.plan.judged)))
-            and not _never_runs(item)
-        )
+    by_limit = any(map(is_counter, site.expected.judged))
+    if not is_named and not [
+        item
         for item, test in tests
-    ):
+        if test.plan.counters or by_limit
+        if any(map(is_counter, (*test.plan.counters, *test.plan.judged)))
+        and not _never_runs(item)
+    ]:
         return
     requests = _counter_requests(tests, site)
     if not requests:
@@ -289,6 +289,8 @@ class Measuring:
         # The test of the last hook, looked up once and not in each of its phases.
         self._item: pytest.Item | None = None
         self._test: MarkedTest | None = None
+        # By the identity of an item that was collected. Looking into a stash takes 4 calls.
+        self._by_item: dict[int, MarkedTest] = {}
         self._live_line = _live_line(config, bench.site.clock) if judging else None
         if judging and isinstance(bench.measurer, TimingMeasurer):
             live = self._live_line
@@ -349,8 +351,10 @@ class Measuring:
         count = len(set(of_all))
         measuring = [item for item, _ in self._marked]
         unchanged, since, why_none = self._leave_unchanged(measuring, selection)
-        self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
-        measuring = [item for item, _ in self._marked]
+        if unchanged:
+            self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
+            measuring = [item for item, _ in self._marked]
+        self._by_item = {id(item): test for item, test in self._marked}
         tests = [test for _, test in self._marked]
         self.pytest_deselected(left_out)
         self._collected.clear()
@@ -385,6 +389,14 @@ class Measuring:
                 unchanged=unchanged,
                 unchanged_since=since,
                 all_changed=why_none,
+                judged=tuple(
+                    {
+                        metric: None
+                        for test in tests
+                        if test.plan.limits or test.plan.max_regression
+                        for metric in test.plan.judged
+                    }
+                ),
             )
         )
 
@@ -522,6 +534,7 @@ class Measuring:
 
             device = site.device()
             gpu_name = None if device is None else device.name
+            self.memory.require(site.expected.judged)
             for test in tests:
                 self.memory.learn(test.test_id, test.key)
             # The first test that needs the store fails with this error.
@@ -539,7 +552,7 @@ class Measuring:
         they are not yet counted when a regression is confirmed.
         """
         test = self._test if item is self._item else self._look_up(item)
-        if test is None or not self._may_change(test):
+        if test is None or not (test.may_change or self._may_change(test)):
             return None
         # The only private import. pytest has no public way to run a test without
         # logging its reports.
@@ -555,7 +568,7 @@ class Measuring:
         return True
 
     def _look_up(self, item: pytest.Item) -> MarkedTest | None:
-        self._item, self._test = item, marked_of(item)
+        self._item, self._test = item, self._by_item.get(id(item)) or marked_of(item)
         return self._test
 
     def fixture(self) -> GpuPerf:

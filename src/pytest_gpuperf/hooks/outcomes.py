@@ -253,15 +253,14 @@ def apply_unmeasured(
             for verdict in measured.verdicts
             if verdict.outcome is Outcome.UNMEASURED
         ]
-    if not reasons:
+    for record in () if reasons else measured.records:
         # Of a disabled measurement, no value was requested.
-        reasons += [
-            f"{record.key.name or 'any metric'}: {record.void.text}"
-            for record in measured.records
-            if not record.estimates
-            and record.void is not None
+        if (
+            record.void is not None
+            and not record.estimates
             and record.void.code is not VoidCode.DISABLED
-        ]
+        ):
+            reasons.append(f"{record.key.name or 'any metric'}: {record.void.text}")
     if not reasons:
         return
     text = "; ".join(filter(None, dict.fromkeys(reasons)))

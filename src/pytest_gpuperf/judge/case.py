@@ -547,7 +547,10 @@ def _held(
 
 
 def _gap(record: Record, metric: str) -> Unmeasured | None:
-    return next((u for u in record.unmeasured if u.metric == metric), None)
+    for gap in record.unmeasured:
+        if gap.metric == metric:
+            return gap
+    return None
 
 
 def _launches(
@@ -889,7 +892,12 @@ def values_alike(
 
 
 def _alike(like: Estimate | SessionValue, having: Sequence[_Pair]) -> list[_Pair]:
-    return [pair for pair in having if pair[1].source == like.source]
+    alike: list[_Pair] = []
+    # Loops, because each comprehension of each test is a call.
+    for pair in having:
+        if pair[1].source == like.source:
+            alike.append(pair)  # noqa: PERF401
+    return alike
 
 
 def _apart(
@@ -939,12 +947,12 @@ def _apart(
 
 
 def _stored(pairs: Sequence[_Pair]) -> tuple[StoredValue, ...]:
-    return tuple(
-        [
+    stored: list[StoredValue] = []
+    for record, value in pairs:
+        stored.append(
             StoredValue(value=value, session=record.session, choice=record.choice)
-            for record, value in pairs
-        ]
-    )
+        )
+    return tuple(stored)
 
 
 def _by_age(

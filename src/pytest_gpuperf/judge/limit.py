@@ -533,10 +533,11 @@ def lacking(measured: Measured) -> list[Verdict]:
                 evidence=VerdictEvidence(gap=refusal),
             )
         )
-    judged = {verdict.key for verdict in measured.verdicts}
     for record in measured.records:
         void = record.void
-        if void is None or record.key in judged or void.code is VoidCode.DISABLED:
+        if void is None or void.code is VoidCode.DISABLED:
+            continue
+        if any(verdict.key == record.key for verdict in measured.verdicts):
             continue
         measured_it = bool(record.estimates)
         verdicts.append(

@@ -112,9 +112,11 @@ def settle(
     shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
     rulings = _rulings(pairs, by_both, confirmations, policy, shared, complete=complete)
     slowdowns = cache_slowdowns(references)
-    ruled = (
-        rule(case, ruling, policy, cache_slowdown=slowdowns.get(case.host))
-        for (case, _), ruling in zip(pairs, rulings, strict=True)
+    ruled = iter(
+        [
+            rule(case, ruling, policy, cache_slowdown=slowdowns.get(case.host))
+            for (case, _), ruling in zip(pairs, rulings, strict=True)
+        ]
     )
     decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
     longest = max([len(case.oldest) + len(case.stored) for case in cases], default=0)

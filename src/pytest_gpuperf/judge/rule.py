@@ -757,10 +757,14 @@ def group_of(metric: str, source: str) -> str:
     return f"{metric} {family_of(metric, source).value}"
 
 
+# The value of an enum takes two calls.
+_CLASS_NAMES = {each: each.value for each in BoundClass}
+
+
 def _class_prefix(subject: Case | Reference) -> str:
     """Return the prefix of a class name, different on every host."""
     on_host = "" if subject.host is None else f"{subject.host.key} "
-    return f"{on_host}{subject.bound_class.value} "
+    return f"{on_host}{_CLASS_NAMES[subject.bound_class]} "
 
 
 def may_change(
@@ -896,16 +900,20 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
     """
     values = [*map(_RUN_VALUES, (comparison.current, *comparison.stored))]
     is_log = min(map(min, values)) > 0
-    now, *then = mean_logs(values) if is_log else [*map(mean, values)]
+    now, *then = mean_logs(values) if is_log else map(mean, values)
     several = [then]
     if len(then) > _LEAST_OTHERS:
         then.sort()
         several += [then[1:], then[:-1]]
         if few:
             several += [then[:few], then[-few:]]
-    means = [*map(mean, several)]
+    # Sums of logarithms are finite.
     if is_log:
-        return [math.expm1(min(now - middle, _MOST_LOG)) for middle in means]
+        return [
+            math.expm1(min(now - math.fsum(part) / len(part), _MOST_LOG))
+            for part in several
+        ]
+    means = map(mean, several)
     return [
         relative_change(now, middle) if middle else (None if now else 0.0)
         for middle in means

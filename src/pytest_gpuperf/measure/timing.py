@@ -459,20 +459,20 @@ class TimingMeasurer:
         use_unknown: bool,
     ) -> Record:
         request, timing, observations = call
-        in_use = observations.device_used
+        in_use, judged = observations.device_used, plan.judged
         if in_use:
             # `check` has seen the result of the timed call.
             self.observers.call(
                 request, observations, result_kept=timing.result is not None
             )
-            self.observers.second_pass(request, observations, plan.judged)
+            self.observers.second_pass(request, observations, judged)
         record = self._machine.maker(in_use=in_use).timed(
             key,
             timing,
             kind=Kind.MEASURE,
             work=work,
             use_unknown=use_unknown,
-            judged=plan.judged,
+            judged=judged,
         )
         if record.bound_class is BoundClass.DISK:
             self._note_disk()

@@ -30,6 +30,7 @@ from pytest_gpuperf.model.work import Work
 __all__ = [
     "COMPARED_SESSIONS",
     "FILES",
+    "KEYED_SINCE",
     "QUANTILES",
     "REFERENCES",
     "STORE_VERSION",
@@ -45,7 +46,6 @@ __all__ = [
     "StoredRecord",
     "Void",
     "VoidCode",
-    "is_node_id",
     "module_of",
 ]
 
@@ -55,7 +55,7 @@ REFERENCES = "gpuperf::references"
 FILES = "files."
 
 STORE_VERSION = 3  # Version of the format of StoredRecords.
-_KEYED_SINCE = 3  # Earlier versions stored pytest ids as keys.
+KEYED_SINCE = 3  # Earlier versions stored pytest ids as keys.
 
 # docs/judging.md section 2: the newest sessions of a test and choice, which a comparison
 # uses at most.
@@ -508,18 +508,6 @@ def module_of(test_id: str) -> str:
     return test_id.partition("::")[0]
 
 
-def is_node_id(schema_version: int, node_id: str) -> bool:
-    """
-    Return True if the key of a stored record is a pytest id.
-
-    Args:
-        schema_version: The format version in which the record was first written.
-
-        node_id: The `node_id` of the record.
-    """
-    return schema_version < _KEYED_SINCE and not node_id
-
-
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
     A measurement in one session, which is a line of the baseline.
@@ -585,4 +573,4 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     @property
     def has_node_id(self) -> bool:
         """True if the key is a pytest id, relative to the root folder of a run."""
-        return is_node_id(self.schema_version, self.node_id)
+        return self.schema_version < KEYED_SINCE and not self.node_id

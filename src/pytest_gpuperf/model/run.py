@@ -164,6 +164,8 @@ class Expected(Frozen, frozen=True, kw_only=True):
 
         all_changed: Why every test is measured although only changed ones were asked
             for, or "".
+
+        judged: The metrics that markers name.
     """
 
     test_ids: tuple[str, ...] = ()
@@ -179,6 +181,7 @@ class Expected(Frozen, frozen=True, kw_only=True):
     unchanged: tuple[str, ...] = ()
     unchanged_since: str = ""
     all_changed: str = ""
+    judged: tuple[str, ...] = ()
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -458,7 +458,8 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject numbers that are not finite."""
-        finite("verdict.threshold", self.threshold)
+        if self.threshold is not None:
+            finite("verdict.threshold", self.threshold)
         if self.low is not None or self.high is not None:  # Only for limits.
             finite("verdict.low", self.low)
             finite("verdict.high", self.high)

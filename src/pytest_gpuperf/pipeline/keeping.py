@@ -663,7 +663,7 @@ def with_sessions(suite: Suite, run: Run) -> Run:
     for key, names in metrics.items():
         now = stored_record([records[key]], run.header.session)
         sessions = []
-        for session in suite.memory.sessions(records[key]):
+        for session in suite.memory.sessions(records[key], names):
             values = tuple(_compared(suite, now, session, names))
             if values:
                 bare = replace(session, values=values, facts={}, soft_facts={})

@@ -36,6 +36,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.judge.look import baseline_spreads
 from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     REFERENCES,
     Kind,
@@ -63,6 +64,8 @@ _DEFAULT_PLACE = ".gpuperf"
 _OF_MACHINE = frozenset(
     {"cpu_model", "core_count", "gpu_memory_bytes", "driver_branch"}
 )
+# The metric that is gated by default, and the count that explains changes of others.
+_ALWAYS_READ = frozenset({"time", "launches.count"})
 # A run of fewer tests takes the usual spread from this number of tests of its machine.
 _SPREAD_TESTS = 500
 # The format in which a session was first written.
@@ -82,6 +85,16 @@ def _named(error: BaselineCorruptError) -> BaselineCorruptError:
             remedy = "name a store that --gpuperf-update has written"
             return BaselineCorruptError(known.message, remedy=remedy, path=error.path)
     return error
+
+
+class _Read:
+    """The metrics whose stored values are read: those asked for, and a project's own."""
+
+    def __init__(self) -> None:
+        self.wanted = _ALWAYS_READ
+
+    def __contains__(self, metric: object) -> bool:
+        return metric in self.wanted or metric not in METRICS
 
 
 class Memory:
@@ -106,6 +119,8 @@ class Memory:
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         # All sessions of a machine.
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
+        # Those that store compare whole sessions.
+        self._metrics = None if config.update is not None else _Read()
         # The sessions of some tests of a machine, and these tests.
         self._parts: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]] = {}
         self._read: dict[str, set[str]] = {}
@@ -201,11 +216,30 @@ class Memory:
         """Return the key under which the values of a test are stored."""
         return self._keys.get(test_id, test_id)
 
-    def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
-        """Return the stored sessions of a measurement, oldest first, under the current key."""
+    def require(self, metrics: Collection[str]) -> None:
+        """Read the values of some metrics. What was read without them is read again."""
+        held = self._metrics
+        if held is None or held.wanted.issuperset(metrics):
+            return
+        held.wanted |= frozenset(metrics)
+        self._parts, self._read, self._usual = {}, {}, {}
+
+    def sessions(
+        self, record: Record, metrics: Collection[str] = ()
+    ) -> tuple[StoredRecord, ...]:
+        """
+        Return the stored sessions of a measurement, oldest first, under the current key.
+
+        Args:
+            record: The measurement.
+
+            metrics: The metrics whose values are needed. The sessions may lack others.
+        """
+        if self._metrics is not None and not self._metrics.wanted.issuperset(metrics):
+            self.require(metrics)
         folder, test_id = slug_of(record), record.key.test_id
         known = self._read.get(folder, ())
-        if test_id not in known or self.key_of(test_id) not in known:
+        if test_id not in known or self._keys.get(test_id, test_id) not in known:
             self.learn(test_id, self._keys.get(test_id, ""))
             self.read([folder])
         # As `_of_run` and `_stored_key`, without their calls.
@@ -246,7 +280,9 @@ class Memory:
         known = self._read.setdefault(folder, set())
         missing = [test for test in tests if test not in known]
         if missing:
-            self._parts.setdefault(folder, {}).update(store.load(folder, missing))
+            self._parts.setdefault(folder, {}).update(
+                store.load(folder, missing, metrics=self._metrics)
+            )
             known.update(missing)
 
     def _read_whole(self, slugs: Iterable[str]) -> None:

@@ -222,6 +222,7 @@ class Suite:
             return
         for test_id in expected.test_ids:
             self.memory.learn(test_id, expected.keys.get(test_id, ""))
+        self.memory.require(expected.judged)
         device = self.site.device()
         gpu_name = None if device is None else device.name
         self._has_baseline = True

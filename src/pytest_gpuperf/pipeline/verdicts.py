@@ -128,11 +128,11 @@ def _cases(
     across: frozenset[str] = frozenset(),
 ) -> tuple[ComparedCase, ...]:
     """Return the cases of a measurement. `across` adds facts that may differ."""
-    stored = suite.memory.sessions(records[0])
     policy = look_policy(suite.config)
     held, name = gates(measured, suite.config), records[0].key.name
     if records[0].kind is Kind.RECORD and name not in held:
         held = {**held, name: None}  # A recorded number is at least shown.
+    stored = suite.memory.sessions(records[0], held.keys())
     session_id = suite.site.session_of(records[0].host).id
     cases: list[ComparedCase] = []
     for metric, most in held.items():
@@ -230,7 +230,7 @@ def _reference(
     host = measured[0].host
     case = case_of(
         measured,
-        suite.memory.sessions(measured[0]),
+        suite.memory.sessions(measured[0], ("time",)),
         metric="time",
         limit=None,
         session_id=(
@@ -468,5 +468,5 @@ def judge_limits(
 
 def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
     """Return the spread of a metric in stored sessions, or None if too few are stored."""
-    stored = memory.sessions(record)
+    stored = memory.sessions(record, (metric,))
     return limit.spread_of(metric, record, stored, lambda: memory.usual_spreads(record))

@@ -65,6 +65,7 @@ class View(Frozen, frozen=True, kw_only=True):
 def table_lines(
     table: Sequence[Row],
     *,
+    called: Mapping[RecordKey, str] | None = None,
     width: int,
     verbose: bool = False,
     view: View | None = None,
@@ -75,13 +76,15 @@ def table_lines(
     Args:
         table: The rows.
 
+        called: The display names of all rows, or None to find them.
+
         width: Characters of a line. Test names are shortened first, then columns dropped.
 
         verbose: Whether a long table shows passed tests, and rows show all metrics.
 
         view: The columns and the order of the rows, or None for the defaults.
     """
-    called = names(row.key for row in table)
+    called = called or names(row.key for row in table)
     shown = [row for row in table if row.needs_attention]
     if verbose or len(table) <= _MANY_ROWS:
         shown = list(table)

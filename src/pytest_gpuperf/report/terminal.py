@@ -189,7 +189,9 @@ def summary(
                 doubt = f"{called[row.key]}: {text}"
                 yield from wrapped(doubt, width=width, style=Style.DOUBT)
     else:
-        yield from table_lines(table, width=width, verbose=verbose, view=view)
+        yield from table_lines(
+            table, called=called, width=width, verbose=verbose, view=view
+        )
     if not of_files and any(record.steps is not None for record in run.records):
         from pytest_gpuperf.report.steps import run_steps_lines
 

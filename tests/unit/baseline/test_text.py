@@ -21,7 +21,6 @@ from pytest_gpuperf.baseline.text import (
     NamedBy,
     decode,
     encode,
-    names_in,
     numbered_sessions,
 )
 from pytest_gpuperf.errors import (
@@ -31,7 +30,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import STORE_VERSION, StoredRecord
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value
 
@@ -442,6 +441,7 @@ def test_a_later_writer_may_add_fields() -> None:
     more = (("more", "[1]"),)
 
     assert read(text) == (stored(1, unknown=more), stored(2, unknown=more))
+    assert read(text, metrics=METRICS) == read(text)
 
 
 def merged(folder: Path, *sides: bytes) -> bytes:
@@ -521,6 +521,29 @@ def test_rows_of_other_tests_are_not_decoded() -> None:
     assert (damage.test_id, damage.reason) == ("::b", "it differs from its checksum")
 
 
+def test_only_the_metrics_asked_for_are_decoded() -> None:
+    """The values of other metrics stay texts, also if their names begin alike."""
+    names = ("time", "a,b", "a,c", 'a"b', "time.p50")
+    several = tuple(replace(value(), metric=name) for name in names)
+    record = stored(1, values=several)
+    text = encode({MODULE: by_key([record])}, keyed_by="module")
+    (line,) = (each for each in text.split(b"\n") if b'"test"' in each)
+    odd = line.replace(b'["time.p50","s","host",[', b'["time.p50","s","host",["x",')
+    text = resummed(text.replace(line, odd))
+
+    found = {
+        name: decode(text, path="x", keyed_by="module", metrics={name})
+        for name in (*names[:4], "other")
+    }
+
+    assert not any(each.damage for each in found.values())
+    assert [
+        [v.metric for (r,) in each.sections[MODULE].values() for v in r.values]
+        for each in found.values()
+    ] == [["time"], ["a,b"], ["a,c"], ['a"b'], []]
+    assert decode(text, path="x", keyed_by="module").damage
+
+
 def test_names_are_read_without_values() -> None:
     """The measurements of a file, and whether pytest ids are their keys."""
     records = {
@@ -535,7 +558,7 @@ def test_names_are_read_without_values() -> None:
     row = next(line for line in text.split(b"\n") if b'"::b"' in line)
     odd = resummed(text.replace(row, row.replace(b"[0.004]", b'["0.004"]')))
 
-    names = names_in(odd, path="x", keyed_by="module")
+    names = decode(odd, path="x", keyed_by="module", test_ids=()).names
     edited = text.replace(b'"::c"', b'"::d"')
 
     assert names == {
@@ -546,7 +569,8 @@ def test_names_are_read_without_values() -> None:
         }
     }
     assert (
-        key(f"{MODULE}::d") not in names_in(edited, path="x", keyed_by="module")[MODULE]
+        key(f"{MODULE}::d")
+        not in decode(edited, path="x", keyed_by="module", test_ids=()).names[MODULE]
     )
 
 

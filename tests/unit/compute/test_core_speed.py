@@ -6,10 +6,10 @@ import math
 import random
 from statistics import pstdev
 
+import msgspec
 import pytest
 
 from pytest_gpuperf.compute.machine import at_one_speed, core_speed
-from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import CoreSpeed
@@ -228,10 +228,13 @@ def test_slope_that_has_no_size_is_left_alone() -> None:
     assert at_one_speed(now, [then]) is None
 
 
-def test_negative_precision_is_refused() -> None:
-    """It is one over a variance; the sum of all would come to nothing."""
-    with pytest.raises(RecordError, match="is not a precision"):
-        CoreSpeed(loop_s=FAST_S, slope=1.0, precision=-4.0)
+@pytest.mark.parametrize(
+    "speed", [(FAST_S, 1.0, -4.0), (0.0, 1.0, 4.0), (-FAST_S, 1.0, 4.0)]
+)
+def test_a_file_has_no_impossible_speed(speed: tuple[float, ...]) -> None:
+    """A precision is one over a variance, and a loop without duration has no logarithm."""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(msgspec.json.encode(speed), type=CoreSpeed)
 
 
 def test_loop_of_another_python_is_less_sure() -> None:

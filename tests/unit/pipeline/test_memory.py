@@ -89,6 +89,33 @@ def test_sessions_are_those_of_the_same_gpu(tmp_path: Path) -> None:
     assert again.elsewhere([there]) == {KEY: ("nvidia-h200",)}
 
 
+def test_values_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
+    """Of the catalogue only the metrics asked for, of a project's own all of them."""
+    names = ("time", "time.p95", "tokens")
+    now = replace(
+        record(),
+        estimates=tuple(
+            Estimate(metric=name, value=1.0, unit="s", source="host") for name in names
+        ),
+    )
+    session = Session(id="s1", started_unix_s=1.0, host="h")
+    place = str(tmp_path / "store")
+    storing = Memory(Config(root=str(tmp_path), baseline=place, update=Update.NEW))
+    change = Append(record=stored_record([now], session))
+    storing.write({slug_of(now): [change]})
+    memory = Memory(Config(root=str(tmp_path), baseline=place))
+
+    read = [memory.sessions(now, asked) for asked in ((), ("time.p95",), ())]
+    storing.forget()
+
+    assert [[v.metric for (s,) in [stored] for v in s.values] for stored in read] == [
+        ["time", "tokens"],
+        [*names],
+        [*names],
+    ]
+    assert storing.sessions(now) == read[-1]
+
+
 def test_the_command_for_a_damaged_line_can_be_typed(tmp_path: Path) -> None:
     """The name of a store may hold a space: it is one word of the command."""
     store = tmp_path / "my store"

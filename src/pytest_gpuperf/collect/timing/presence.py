@@ -34,7 +34,9 @@ class ThreadPresence:
         self.samples_count = 0
         self._waits_count = clock.waits_count()
         self._blocks_count = clock.blocks_count()
-        self.look_anew()
+        # As `look_anew`, without a call for each test.
+        self._thread_ns = clock.thread_cpu_ns()
+        self._process_ns = clock.process_cpu_ns()
 
     def look_anew(self) -> None:
         """Ignore the work of other threads until now."""

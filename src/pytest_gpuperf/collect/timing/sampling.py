@@ -445,6 +445,12 @@ class CallSampler:
         lost = cpu_ns is not None and cpu_ns < RUNNING_FRACTION * elapsed_ns
         waited = lost and self._tells_waits and self._gave_up()
         total_ns = NS_PER_S * self._batch_count
+        loop, core_loop_s = self._core_loop, None
+        if loop is not None:
+            # Nearly always the last time counts before and after the sample.
+            core_loop_s = loop.last_s
+            if core_loop_s is None or self._instruments.clock.now_ns() >= loop.due_ns:
+                core_loop_s = loop.around_s()
         return Reading(
             wall_s=elapsed_ns / total_ns,
             returned_s=None if returned_ns is None else returned_ns / total_ns,
@@ -452,7 +458,7 @@ class CallSampler:
             interrupted=lost and not waited,
             waited=waited,
             cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
-            core_loop_s=None if self._core_loop is None else self._core_loop.around_s(),
+            core_loop_s=core_loop_s,
         )
 
     def accept(self, reading: Reading) -> None:
