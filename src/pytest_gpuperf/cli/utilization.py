@@ -170,7 +170,7 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
         run = run_of(content, name, remedy=_READINGS)
         return list(_of_records(run.records))
     if b"\0" in content[:FOREIGN_BYTES]:
-        message = "it is not text"
+        message = "it is not text: it has NUL bytes"
         raise CaptureFormatError(message, remedy=_READINGS, path=name)
     text = content.decode("utf-8", "replace")
     return [_Source(title="", telemetry=_translated(text, interval_s, name))]

@@ -49,6 +49,7 @@ STARTS = [
         b"\x7fELF\x02\x01\x01\x00" + bytes(8) + b"\x01\xff\xcd\0",
         "a binary for Intel's GPUs: only code of NVIDIA's and AMD's GPUs is read",
     ),
+    ("old.cubin", b"architecture {sm_10}\nabiversion {0}\n", "a cubin of CUDA 2"),
     ("a.spv", b"\x03\x02\x23\x07\0\x04\1\0", "it is SPIR-V"),
     ("apps.csv", b"timestamp, gpu_uuid, pid, process_name\n", "a table of processes"),
     ("c.a", b"!<thin>\n", "a thin archive, which has names of files and no code"),

@@ -216,6 +216,19 @@ def test_damaged_code_is_refused_with_its_name(
         assert "no device code" not in str(refused.value)
 
 
+def test_an_old_version_is_not_called_damaged(tmp_path: Path) -> None:
+    """Copying it again would not help."""
+    path = tmp_path / "old.hsaco"
+    path.write_bytes(elf({".note": (7, note(b"", b"AMD", 10))}, machine=224))
+
+    with pytest.raises(
+        CaptureFormatError, match="is a code object of version 2"
+    ) as old:
+        read(path)
+    assert "ROCm 3.5" in old.value.remedy
+    assert "damaged" not in str(old.value)
+
+
 def test_every_cut_of_a_bundle_is_an_error() -> None:
     """A file cut anywhere is refused, or its kernels are all there."""
     content = compressed(bundle({"gfx942": ONE}))

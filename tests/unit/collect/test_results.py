@@ -170,3 +170,19 @@ def test_another_file_is_refused(content: object, said: str) -> None:
 
     assert caught.value.path == "x.json"
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        of_pytest_benchmark(),
+        of_nvbench(state("nv/cold/time/gpu/mean", "0.00125")),
+    ],
+    ids=["pytest-benchmark", "nvbench"],
+)
+def test_a_result_that_is_cut_anywhere_is_refused(content: dict[str, Any]) -> None:
+    """Its last number would be another one."""
+    text = json.dumps(content).encode()
+    for place in range(len(text)):
+        with pytest.raises(RecordError):
+            foreign_results(text[:place], path="x.json")

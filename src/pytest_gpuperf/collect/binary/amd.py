@@ -44,6 +44,10 @@ _SECTIONS = frozenset({".hip_fatbin", ".hip_fat"})
 _OF_CLANG = re.compile(r"__CLANG_OFFLOAD_BUNDLE__\S*amdgcn")
 
 
+class _OldVersionError(ValueError):
+    """A code object of a version whose notes are not read."""
+
+
 class CodeObject(Frozen, frozen=True, kw_only=True):
     """
     The code of AMD's GPUs for one target.
@@ -85,6 +89,9 @@ def code_objects(
     try:
         for start, end in _parts(content):
             yield from _of_part(content, start, end, runner)
+    except _OldVersionError as error:
+        remedy = "compile it again with ROCm 3.5 or later"
+        raise CaptureFormatError(str(error), remedy=remedy, path=label) from error
     except (ValueError, struct.error, zlib.error) as error:
         message = f"is cut off or damaged ({error})"
         raise CaptureFormatError(message, remedy=_COMPILE_AGAIN, path=label) from error
@@ -247,9 +254,9 @@ def _metadata(file: ElfFile) -> Mapping[str, Any]:
             if isinstance(metadata, dict):
                 return metadata
     if _OLD_NOTE in owners:
-        message = "it has version 2, which LLVM wrote until 2020"
-    else:
-        message = "it has no note of its kernels"
+        message = "is a code object of version 2, which LLVM wrote until 2020"
+        raise _OldVersionError(message)
+    message = "it has no note of its kernels"
     raise ValueError(message)
 
 

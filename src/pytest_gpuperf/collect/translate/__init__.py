@@ -162,6 +162,13 @@ _KINDS = (
         makes_runs=False,
     ),
     _Kind(
+        _begins(rb"architecture +\{sm_"),
+        "a cubin of CUDA 2, which is text",
+        "only cubins in the format ELF are read",
+        "compile it again for a chip of today",
+        makes_runs=False,
+    ),
+    _Kind(
         _begins(rb"(?:\x03\x02\x23\x07|\x07\x23\x02\x03)"),
         "SPIR-V",
         "its registers and instructions are chosen when a driver compiles it",

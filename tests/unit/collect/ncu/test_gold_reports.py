@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,7 @@ from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.ncu.session import errors_in, find_trouble
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import standard_counters
+from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.launch import CapturedLaunch
 
 GOLD = Path(__file__).parents[3] / "gold" / "gpu" / "reports"
@@ -223,3 +225,20 @@ def test_every_report_has_its_log() -> None:
     """None lies there for nothing."""
     assert len(NAMES) == 6
     assert sorted(path.stem for path in GOLD.glob("*.log")) == NAMES
+
+
+def test_a_report_that_is_cut_has_no_wrong_number(
+    report: Unpack, tmp_path: Path
+) -> None:
+    """It is refused, or has the first launches of the whole. Each place is a process."""
+    whole = launches(report("every_launch"))
+    content = report("every_launch").read_bytes()
+    path = tmp_path / "cut.ncu-rep"
+    for number in range(1, 10):
+        path.write_bytes(content[: len(content) * number // 10])
+        cut: list[CapturedLaunch] = []
+        with suppress(CaptureFormatError):
+            cut = launches(path)
+
+        assert len(cut) < len(whole)
+        assert cut == whole[: len(cut)]
