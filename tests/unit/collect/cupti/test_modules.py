@@ -24,16 +24,14 @@ def cupti(request: pytest.FixtureRequest) -> FakeCupti:
 
 def opened(cupti: FakeCupti) -> ActivityCollector:
     """Return a collector that records."""
-    collector = ActivityCollector(
-        cupti.synchronize, cupti=cupti, environment={modules.ASKED: "1"}
-    )
+    collector = ActivityCollector(cupti.synchronize, cupti=cupti, environment={modules.ASKED: "1"})
     collector.open()
     return collector
 
 
-def held(collector: ActivityCollector) -> list[bytes]:
-    """Return the code that a collector has of all modules."""
-    return [*collector.modules.contents]
+def held(collector: ActivityCollector) -> tuple[bytes, ...]:
+    """Return the code that is known now."""
+    return collector.modules.contents
 
 
 def test_code_is_known_while_its_module_is_loaded(cupti: FakeCupti) -> None:
@@ -41,12 +39,12 @@ def test_code_is_known_while_its_module_is_loaded(cupti: FakeCupti) -> None:
     collector = opened(cupti)
     cupti.load(5, CUBIN)
     cupti.load(6, CUBIN + b"2")
-    assert held(collector) == [CUBIN, CUBIN + b"2"]
+    assert held(collector) == (CUBIN, CUBIN + b"2")
 
     cupti.load(5, None, event=7)
-    assert held(collector) == [CUBIN + b"2"]
+    assert held(collector) == (CUBIN + b"2",)
     cupti.load(6, CUBIN)
-    assert held(collector) == [CUBIN]
+    assert held(collector) == (CUBIN,)
 
 
 def test_nothing_is_known_beyond_the_subscription(cupti: FakeCupti) -> None:
@@ -54,14 +52,14 @@ def test_nothing_is_known_beyond_the_subscription(cupti: FakeCupti) -> None:
     collector = opened(cupti)
     cupti.load(5, CUBIN)
     collector.close()
-    assert held(collector) == []
+    assert held(collector) == ()
     cupti.load(6, CUBIN)
     assert cupti.holder is None
 
     collector.open()
-    assert held(collector) == []
+    assert held(collector) == ()
     cupti.load(7, CUBIN)
-    assert held(collector) == [CUBIN]
+    assert held(collector) == (CUBIN,)
 
 
 def test_large_code_is_not_copied(
@@ -73,11 +71,11 @@ def test_large_code_is_not_copied(
     collector = opened(cupti)
     for number, size in enumerate((9, 8, 8, 8, 4)):
         cupti.load(number, b"x" * size)
-    assert [len(code) for code in collector.modules.contents] == [8, 8, 4]
+    assert [len(code) for code in held(collector)] == [8, 8, 4]
 
     cupti.load(1, None, event=7)
     cupti.load(9, b"y" * 8)
-    assert sum(map(len, collector.modules.contents)) == 20
+    assert sum(map(len, held(collector))) == 20
 
 
 @pytest.mark.parametrize("refused", ["enable_callback", None])
@@ -94,7 +92,7 @@ def test_a_cupti_without_such_events_records_all_the_same(
     with collector.window() as window:
         cupti.launch("axpy")
 
-    assert held(collector) == []
+    assert held(collector) == ()
     assert [shape.name for shape in window.trace().launches.shapes] == ["axpy"]
 
 
@@ -109,4 +107,4 @@ def test_the_call_that_loads_a_module_never_fails(
     cupti.load(5, CUBIN)
     cupti.callback(*arguments)
 
-    assert held(collector) == ([CUBIN] if 4 in arguments else [])
+    assert held(collector) == ((CUBIN,) if 4 in arguments else ())
