@@ -456,11 +456,42 @@ def rivals() -> Iterator[Row]:
     yield {"we_open_after_torch": opened()}
 
 
+def workloads() -> Iterator[Row]:
+    """Do the reference workloads load, how steady are they, and what does a set cost?"""
+    import torch
+
+    from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS, CudaWorkloads
+    from pytest_gpuperf.collect.runtime import driver_library
+
+    torch.zeros(1, device="cuda")
+    gpu = CudaWorkloads(driver_library())
+    for _ in range(3):
+        begun_ns = time.perf_counter_ns()
+        with gpu.ready() as loaded:
+            if loaded is None:
+                yield {"error": "no context"}
+                return
+            ready_ns = time.perf_counter_ns() - begun_ns
+            for name in GPU_WORKLOADS:
+                yield {"name": name, "s": [loaded.time_s(name) for _ in range(20)]}
+        yield {"ready_ns": ready_ns, "set_ns": time.perf_counter_ns() - begun_ns}
+
+
 QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     question.__name__: question
     for question in (
         *(labels, cold_sample, launch_gaps, counters, nvml, ncu),
-        *(flushes, idle_waits, rivals, torch_first, buffers, openings, gpm, event_gaps),
+        *(
+            flushes,
+            idle_waits,
+            workloads,
+            rivals,
+            torch_first,
+            buffers,
+            openings,
+            gpm,
+            event_gaps,
+        ),
     )
 }
 
