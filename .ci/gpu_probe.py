@@ -506,6 +506,27 @@ def modules() -> Iterator[Row]:
     collector.close()
 
 
+def workloads() -> Iterator[Row]:
+    """Do the reference workloads load, how steady are they, and what does a set cost?"""
+    import torch
+
+    from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS, CudaWorkloads
+    from pytest_gpuperf.collect.runtime import driver_library
+
+    torch.zeros(1, device="cuda")
+    gpu = CudaWorkloads(driver_library())
+    for _ in range(3):
+        begun_ns = time.perf_counter_ns()
+        with gpu.ready() as loaded:
+            if loaded is None:
+                yield {"error": "no context"}
+                return
+            ready_ns = time.perf_counter_ns() - begun_ns
+            for name in GPU_WORKLOADS:
+                yield {"name": name, "s": [loaded.time_s(name) for _ in range(20)]}
+        yield {"ready_ns": ready_ns, "set_ns": time.perf_counter_ns() - begun_ns}
+
+
 QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     question.__name__: question
     for question in (
@@ -514,6 +535,7 @@ QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
             modules,
             flushes,
             idle_waits,
+            workloads,
             rivals,
             torch_first,
             buffers,

@@ -669,10 +669,21 @@ def reference_comparisons(
         comparison
         for reference in references
         for name, like in classes.items()
-        if name.startswith(_class_prefix(reference))
+        if _stands_for(reference, name, like)
         and (comparison := _reference_comparison(reference, like, fresh=fresh))
         is not None
     ]
+
+
+def _stands_for(reference: Reference, name: str, like: Comparison) -> bool:
+    """Return True if a workload moves with a class. A GPU's moves with both of its classes."""
+    if reference.bound_class is not BoundClass.GPU:
+        return name.startswith(_class_prefix(reference))
+    of_device = (BoundClass.COMPUTE, BoundClass.MEMORY)
+    prefixes = tuple(
+        _class_prefix(replace(reference, bound_class=each)) for each in of_device
+    )
+    return like.clock is TimeBase.DEVICE and name.startswith(prefixes)
 
 
 def _reference_comparison(

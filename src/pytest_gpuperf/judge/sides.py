@@ -369,7 +369,9 @@ def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
                 workloads = times.setdefault(record.bound_class, {})
                 by_process = workloads.setdefault(record.key.name, {})
                 by_process[process] = estimate.value
-    return {name: reference_moves(workloads) for name, workloads in times.items()}
+    moves = {name: reference_moves(workloads) for name, workloads in times.items()}
+    of_gpu = moves.get(BoundClass.GPU, {})
+    return {BoundClass.COMPUTE: of_gpu, BoundClass.MEMORY: of_gpu, **moves}
 
 
 def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> SidePair:

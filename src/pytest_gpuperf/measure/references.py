@@ -3,8 +3,8 @@
 They are timed before and after tests, to separate machine drift from changes of the code.
 One of them reads memory beyond a core's own caches. It follows neighbours on the machine far
 more than tests do, so it is no control and only shows that such neighbours came or went.
-Disk workloads are timed only after tests that wait for a disk. There are no workloads for a
-GPU yet.
+Disk workloads are timed only after tests that wait for a disk, and kernels on a GPU only once
+a test was timed by it. They need CUDA.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.disk import DISK_WORKLOADS
 from pytest_gpuperf.collect.environment import known_facts, soft_facts
+from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS
 from pytest_gpuperf.collect.timing.readings import (
     HOST_PRECISION,
     LEAST_UNINTERRUPTED,
@@ -29,6 +30,7 @@ from pytest_gpuperf.collect.timing.readings import (
 )
 from pytest_gpuperf.compute.machine import core_speed
 from pytest_gpuperf.compute.stats import half_width_fraction
+from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.assemble import Maker, median_estimate
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -41,14 +43,15 @@ from pytest_gpuperf.model.record import (
     RecordKey,
     Role,
 )
-from pytest_gpuperf.model.sample import ReferenceSamples, Series, Unmeasured
+from pytest_gpuperf.model.sample import ReferenceSamples, Series, Source, Unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpuperf.collect.disk import Disk
+    from pytest_gpuperf.collect.gpu_workloads import WorkingGpu
     from pytest_gpuperf.measure.turns import TurnClient
-    from pytest_gpuperf.model.environment import Environment, Host
+    from pytest_gpuperf.model.environment import Device, Environment, Host
 
 # Increase the number if a workload or its timing changes.
 METHOD = "references/1"
@@ -56,6 +59,8 @@ METHOD = "references/1"
 TURN_NAME = "gpuperf.references"
 # Samples of each workload, before and after a test.
 _LEAST_SAMPLES = 4
+# A device is not interrupted, and the first time is that of a clock that rises.
+_GPU_SAMPLES = 5
 # Calls of a new workload. The first copies of 4 MiB take three times as long.
 _WARMUP_CALLS = 3
 # Samples considered by the stop rule. An equally narrow interval of more samples would
@@ -136,6 +141,8 @@ class References:
         turn_client: Connection to the turn server, or None to measure without turns.
 
         disk: The file that disk workloads write to, or None for no disk workloads.
+
+        gpu: The GPU that kernels run on, or None for no kernels.
     """
 
     def __init__(
@@ -145,6 +152,7 @@ class References:
         modules: Mapping[str, Any] | None = None,
         turn_client: TurnClient | None = None,
         disk: Disk | None = None,
+        gpu: WorkingGpu | None = None,
     ) -> None:
         self._clock = clock
         self._core_loop = CoreLoop(clock)
@@ -156,7 +164,11 @@ class References:
         self._disk_is_used = False  # By the current test.
         self._samples: list[ReferenceSamples] = []
         self._recent_s: dict[str, deque[float]] = {}  # Without interrupted samples.
+        self._gpu = gpu
+        self._gpu_gap: Gap | None = None
+        self._gpu_is_used = False  # By any test so far.
         self._budget, self._disk_budget = _Budget(), _Budget()
+        self._gpu_budget = _Budget()
         # The current test has measured nothing yet.
         self._is_waiting = False
         self._begun_ns = 0  # Start of the current test.
@@ -184,6 +196,10 @@ class References:
         """Note that the current test waits for a disk."""
         self._disk_is_used = True
 
+    def note_gpu(self) -> None:
+        """Note that the current test was timed by a GPU."""
+        self._gpu_is_used = True
+
     def after(self) -> None:
         """Time the workloads after a test that passed and needs references."""
         if self._is_waiting:
@@ -193,6 +209,8 @@ class References:
         self._budget.measured_ns += measured_ns
         if self._disk_is_used:
             self._disk_budget.measured_ns += measured_ns
+        if self._gpu_is_used:
+            self._gpu_budget.measured_ns += measured_ns
         self._sample()
 
     def taken(self) -> tuple[ReferenceSamples, ...]:
@@ -205,7 +223,9 @@ class References:
         disk_is_used = self._disk_is_used and self._disk_gap is None
         disk = self._disk if disk_is_used and self._disk_budget.allows_a_set() else None
         self._disk_is_used = False
-        if not takes_set and disk is None:
+        gpu_is_used = self._gpu_is_used and self._gpu_gap is None
+        gpu = self._gpu if gpu_is_used and self._gpu_budget.allows_a_set() else None
+        if not takes_set and disk is None and gpu is None:
             return
         turn = (
             contextlib.nullcontext()
@@ -217,6 +237,8 @@ class References:
                 self._take_set()
             if disk is not None:
                 self._take_disk_set(disk)
+            if gpu is not None:
+                self._take_gpu_set(gpu)
 
     def _take_set(self) -> None:
         begun_ns, cpu_begun_ns = self._clock.now_ns(), self._clock.thread_cpu_ns()
@@ -280,6 +302,29 @@ class References:
             ReferenceSamples(workload=name, samples_s=tuple(values))
             for name, values in samples_s.items()
         ]
+
+    def _take_gpu_set(self, gpu: WorkingGpu) -> None:
+        begun_ns = self._clock.now_ns()
+        try:
+            with gpu.ready() as workloads:
+                if workloads is not None:
+                    for name in GPU_WORKLOADS:
+                        times_s = (workloads.time_s(name) for _ in range(_GPU_SAMPLES))
+                        known_s = tuple(time for time in times_s if time is not None)
+                        self._samples.append(
+                            ReferenceSamples(workload=name, samples_s=known_s)
+                        )
+        except CollectError as error:
+            self._gpu_gap = gap = Gap(
+                code=GapCode.FAILED,
+                reason=f"no reference workload could run on the GPU ({error.message})",
+                remedy=error.remedy,
+            )
+            self._samples += [
+                ReferenceSamples(workload=n, gap=gap) for n in GPU_WORKLOADS
+            ]
+        set_ns = self._clock.now_ns() - begun_ns
+        self._gpu_budget.spend(set_ns, set_ns)
 
     def _recent(self, name: str) -> deque[float]:
         """Return the last uninterrupted samples of a workload [s]."""
@@ -373,6 +418,7 @@ def reference_records(
     samples: Iterable[ReferenceSamples],
     *,
     environment: Environment,
+    device: Device | None = None,
     role: Role = Role.MAIN,
     process_index: int = 0,
     host: Host | None = None,
@@ -387,6 +433,8 @@ def reference_records(
 
         environment: Machine and software.
 
+        device: The GPU of the process, or None.
+
         role: The role of the process in the run.
 
         process_index: 0 for the main process, from 1 for fresh processes.
@@ -397,18 +445,27 @@ def reference_records(
 
         conditions: Conditions that changed the speed of all code in the process.
     """
-    maker = Maker(
-        facts=known_facts(environment, method=METHOD, conditions=conditions),
-        soft_facts=soft_facts(environment, workers_count=workers_count),
-        role=role,
-        process_index=process_index,
-        host=host,
-    )
+    makers = {
+        on_gpu: Maker(
+            facts=known_facts(
+                environment,
+                device if on_gpu else None,
+                method=METHOD,
+                conditions=conditions,
+            ),
+            soft_facts=soft_facts(environment, workers_count=workers_count),
+            role=role,
+            process_index=process_index,
+            host=host,
+        )
+        for on_gpu in (False, True)
+    }
     by_workload: dict[str, list[ReferenceSamples]] = {}
     for taken in samples:
         by_workload.setdefault(taken.workload, []).append(taken)
     return tuple(
-        _record(maker, name, taken) for name, taken in sorted(by_workload.items())
+        _record(makers[name in GPU_WORKLOADS], name, taken)
+        for name, taken in sorted(by_workload.items())
     )
 
 
@@ -418,9 +475,8 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
     values = [value for part in taken for value in part.samples_s]
     interrupted = [value for part in taken for value in part.interrupted_s]
     few = len(values) < LEAST_UNINTERRUPTED
-    bound_class = BoundClass.DISK if name in DISK_WORKLOADS else BoundClass.HOST
-    if name == READS:
-        bound_class = BoundClass.CACHE
+    bound_class = _CLASSES.get(name, BoundClass.HOST)
+    source = Source.EVENTS if bound_class is BoundClass.GPU else Source.HOST
     counted = (*values, *interrupted) if few else tuple(values)
     gaps = [part.gap for part in taken if part.gap is not None]
     if not counted:
@@ -438,13 +494,13 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
     record = maker.record(
         key,
         Kind.REFERENCE,
-        (replace(median_estimate("time", counted, "host"), core=core),),
+        (replace(median_estimate("time", counted, source), core=core),),
         facts=maker.facts,
         series=(
             Series(
                 metric="time",
                 unit="s",
-                source="host",
+                source=source,
                 values=counted,
                 discarded_count=len(values) + len(interrupted) - len(counted),
             ),
@@ -465,6 +521,11 @@ def _no_disk(reason: str) -> Gap:
     )
 
 
+_CLASSES = {
+    READS: BoundClass.CACHE,
+    **dict.fromkeys(DISK_WORKLOADS, BoundClass.DISK),
+    **dict.fromkeys(GPU_WORKLOADS, BoundClass.GPU),
+}
 _STOOD_STILL = Gap(
     code=GapCode.FAILED,
     reason="the clock stood still",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
+from pytest_gpuperf.collect.runtime import driver_library
 from pytest_gpuperf.collect.timing.differences import (
     are_one_set,
     differ,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_gpuperf.collect.base import DeviceTimer, TakeTurn, TimedCall, Timing
+    from pytest_gpuperf.collect.gpu_workloads import CudaWorkloads
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.measure.assemble import EndLoop
@@ -236,7 +238,20 @@ class TimingMeasurer:
         disk = DiskFile() if counts_blocks else None
         if disk is not None:
             self._closing.callback(disk.close)
-        return References(clock, turn_client=self._turn_client, disk=disk)
+        return References(
+            clock, turn_client=self._turn_client, disk=disk, gpu=self._gpu()
+        )
+
+    def _gpu(self) -> CudaWorkloads | None:
+        """Return the GPU of reference workloads, or None without CUDA or its events."""
+        site = self._site
+        collectors = site.config.collectors
+        is_asked = not collectors or any(name in collectors for name in DEVICE_TIMERS)
+        if not is_asked or site.device() is None or site.devices.confidential:
+            return None
+        from pytest_gpuperf.collect.gpu_workloads import CudaWorkloads
+
+        return CudaWorkloads(driver_library())
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return the reason why a test cannot be measured in the process, or None."""
@@ -340,8 +355,7 @@ class TimingMeasurer:
             record = self._machine.maker().timed(
                 key, timing, kind=Kind.RANGE, work=plan.work, use_unknown=use_unknown
             )
-            if record.bound_class is BoundClass.DISK:
-                self._note_disk()
+            self._note_use(record)
             record = self._with_observations(record, observations, timing)
             return _accepted(self._with_counters(record, plan, plan.work), plan)
 
@@ -474,17 +488,20 @@ class TimingMeasurer:
             use_unknown=use_unknown,
             judged=judged,
         )
-        if record.bound_class is BoundClass.DISK:
-            self._note_disk()
+        self._note_use(record)
         if in_use:
             record = self._with_observations(record, observations, timing)
         if self.counters is None:
             return record
         return self._with_counters(record, plan, work, call)
 
-    def _note_disk(self) -> None:
-        if self.references is not None:
+    def _note_use(self, record: Record) -> None:
+        if self.references is None:
+            return
+        if record.bound_class is BoundClass.DISK:
             self.references.note_disk()
+        if any(each.source in DEVICE_TIMERS for each in record.estimates):
+            self.references.note_gpu()
 
     def _use_unknown(
         self,

@@ -89,6 +89,8 @@ class BoundClass(str, Enum):
     DISK = "disk"
     # Reads beyond a core's own caches. No test has this class.
     CACHE = "cache"
+    # Kernels of the plugin, for both classes of a GPU's times. No test has this class.
+    GPU = "gpu"
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):

@@ -440,6 +440,7 @@ class _Group:
             references=reference_records(
                 (samples for answer in valid for samples in answer.references),
                 environment=self._site.environment,
+                device=self._site.device(),
                 role=Role.CONFIRM,
                 process_index=member.index + 1,
             ),

@@ -528,6 +528,7 @@ class Suite:
             for record in reference_records(
                 samples,
                 environment=_environment_of(host, self.site.environment),
+                device=self.site.device(),
                 role=role,
                 process_index=process_index,
                 host=host,

@@ -7,6 +7,9 @@
  *
  *   FAKE_CUDA_UUID=<32 hex digits>,…    a device's name for life; as many devices
  *   FAKE_CUDA_FAIL=<function>:<code>    that function fails
+ *   FAKE_CUDA_SLOWER=<factor>           the board is slower, whatever runs on it
+ *
+ * A kernel of a module takes 100 us. fake_cuda_kernels() counts their launches.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -23,13 +26,15 @@
 #define EVENTS 65536
 #define NS_PER_S 1000000000ll
 #define AWAKE_NS 5000000ll
+#define KERNEL_NS 100000ll
 enum { SUCCESS = 0, INVALID_VALUE = 1, NOT_READY = 600 };
 enum { L2_CACHE_SIZE = 38, MULTIPROCESSORS = 16 };
 
 static int64_t busy_until[DEVICES][STREAMS]; /* [ns] */
 static int64_t reached[EVENTS];     /* by event [ns]; 0: not recorded */
-static uintptr_t events, launched;
-static size_t allocated; /* the one buffer, which a flush overwrites [B] */
+static uintptr_t events, launched, kernels;
+static size_t allocated; /* the last buffer, which a flush overwrites [B] */
+static int held; /* modules and buffers that were not given back */
 static int started[DEVICES]; /* a context exists from the first launch on */
 static int working;          /* the device that gets what is launched */
 static int pushed[DEPTH], depth;
@@ -55,6 +60,11 @@ static int failing(const char *function) {
     return SUCCESS;
 }
 
+static int64_t on_this_board(int64_t ns) {
+    const char *slower = getenv("FAKE_CUDA_SLOWER");
+    return slower ? ns * atof(slower) : ns;
+}
+
 static int place(const void *stream) { return (uintptr_t)stream % STREAMS; }
 
 static int current(void) { return depth ? pushed[depth - 1] : 0; }
@@ -64,6 +74,7 @@ static int current(void) { return depth ? pushed[depth - 1] : 0; }
 EXPORT void fake_cuda_launch(int64_t ns, int stream) {
     int at = stream % STREAMS;
     int64_t begin = now();
+    ns = on_this_board(ns);
     started[0] = started[working] = 1;
     launched++;
     if (busy_until[working][at] > begin) begin = busy_until[working][at];
@@ -73,6 +84,8 @@ EXPORT void fake_cuda_launch(int64_t ns, int stream) {
 EXPORT void fake_cuda_set_device(int device) { working = device % DEVICES; }
 
 EXPORT uint64_t fake_cuda_launched(void) { return launched; }
+EXPORT uint64_t fake_cuda_kernels(void) { return kernels; }
+EXPORT int fake_cuda_held(void) { return held; }
 
 /* the driver's side */
 
@@ -137,6 +150,39 @@ EXPORT int cuEventElapsedTime(float *ms, void *start, void *end) {
     return failing("cuEventElapsedTime");
 }
 
+EXPORT int cuEventDestroy_v2(void *event) { (void)event; return SUCCESS; }
+
+EXPORT int cuCtxSetCurrent(void *context) {
+    depth = context != NULL;
+    if (context) pushed[0] = (uintptr_t)context - CONTEXTS;
+    return SUCCESS;
+}
+
+EXPORT int cuModuleLoadData(void **module, const void *image) {
+    *module = (void *)image;
+    held++;
+    return failing("cuModuleLoadData");
+}
+
+EXPORT int cuModuleUnload(void *module) { (void)module; held--; return SUCCESS; }
+
+EXPORT int cuModuleGetFunction(void **function, void *module, const char *name) {
+    *function = module;
+    return strstr(module, name) ? SUCCESS : 500; /* CUDA_ERROR_NOT_FOUND */
+}
+
+EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                          unsigned by, unsigned bz, unsigned shared, void *stream,
+                          void **parameters, void **extra) {
+    int64_t begin = now(), *until = &busy_until[current()][place(stream)];
+    if (!function || !gx || gy != 1 || gz != 1 || !bx || by != 1 || bz != 1 || shared || extra ||
+        !**(uint64_t **)parameters)
+        return INVALID_VALUE;
+    kernels++;
+    *until = (*until > begin ? *until : begin) + on_this_board(KERNEL_NS);
+    return failing("cuLaunchKernel");
+}
+
 EXPORT int cuCtxResetPersistingL2Cache(void) { return SUCCESS; }
 EXPORT int cuCtxGetDevice(int *device) { *device = current(); return SUCCESS; }
 
@@ -178,8 +224,11 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device) {
 EXPORT int cuMemAlloc_v2(uint64_t *address, size_t size) {
     *address = 0xABC0;
     allocated = size;
+    held++;
     return failing("cuMemAlloc_v2");
 }
+
+EXPORT int cuMemFree_v2(uint64_t address) { (void)address; held--; return SUCCESS; }
 
 EXPORT int cuMemGetInfo_v2(size_t *free, size_t *total) {
     *free = 1u << 30;

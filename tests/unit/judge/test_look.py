@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.config import Config, ConfirmBy, Update
-from pytest_gpuperf.judge.case import Case, Policy, Reference, Retest
+from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference, Retest
 from pytest_gpuperf.judge.look import (
     FirstLook,
     choose_controls,
@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.look import (
     plan_retests,
 )
 from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.identity import Sameness
@@ -164,6 +165,28 @@ def workloads(now: float = 1.0) -> list[Reference]:
         )
         for name in ("python", "array", "copy")
     ]
+
+
+@pytest.mark.parametrize(
+    ("of_test", "source", "count"),
+    [
+        (BoundClass.COMPUTE, "cupti", 3),
+        (BoundClass.MEMORY, "events", 3),
+        (BoundClass.MEMORY, "host", 0),
+        (BoundClass.HOST, "cupti", 0),
+    ],
+)
+def test_workloads_of_a_gpu_stand_for_both_classes_of_its_times(
+    of_test: BoundClass, source: str, count: int
+) -> None:
+    """Not for what the host's clock measured beside them."""
+    timed = estimate(1.1, source=source)
+    each = replace(measured("slow", 1.1, bound_class=of_test), estimate=timed)
+    compared = comparison_of(each, POLICY)
+    assert compared is not None
+    of_gpu = [replace(w, bound_class=BoundClass.GPU) for w in workloads()]
+
+    assert len(reference_comparisons(of_gpu, [compared])) == count
 
 
 def moved_alike(

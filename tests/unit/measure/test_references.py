@@ -11,8 +11,10 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.disk import FakeDisk
+from fakes.gpu import FakeGpu
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.disk import DISK_WORKLOADS
+from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS
 from pytest_gpuperf.measure.references import METHOD, References, reference_records
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -361,3 +363,62 @@ def test_records_of_the_disk_are_of_its_class() -> None:
     assert (disk.bound_class, python.bound_class) == (BoundClass.DISK, BoundClass.HOST)
     assert disk.estimates[0].value == 2.0
     assert disk.facts["host-time"]["method"] == "references/1"
+
+
+def on_gpu(samples: tuple[ReferenceSamples, ...]) -> Counter[str]:
+    """Return how many samples there are of each workload of a GPU."""
+    counted = counts(samples)
+    return Counter({name: counted[name] for name in GPU_WORKLOADS if name in counted})
+
+
+def test_a_gpu_is_timed_once_a_test_was_timed_by_it() -> None:
+    """Before that it may not even be in use, and without a context there are no samples."""
+    clock = SteppingClock(step_ns=10_000)
+    gpu = FakeGpu(clock)
+    references = References(clock, modules={}, gpu=gpu)
+    references.before()
+    references.after()
+    assert on_gpu(references.taken()) == {}
+    references.note_gpu()
+    references.after()
+    assert on_gpu(references.taken()) == dict.fromkeys(GPU_WORKLOADS, 5)
+    gpu.is_used = False
+    clock.advance(200 * MS)
+    references.after()
+    assert on_gpu(references.taken()) == {}
+
+
+def test_workloads_of_a_gpu_take_a_hundredth_of_the_tests() -> None:
+    """Or 0.1 s in all, as those of the host."""
+    clock = FakeClock()
+    gpu = FakeGpu(clock, time_ns=2 * MS)
+    references = References(clock, modules={}, gpu=gpu)
+    for tests_count in range(1, 101):
+        references.before()
+        clock.advance(300 * MS)
+        references.note_gpu()
+        references.after()
+        assert gpu.spent_ns <= max(100 * MS, 0.01 * tests_count * 300 * MS)
+
+    assert gpu.spent_ns > 200 * MS
+
+
+def test_a_gpu_that_refuses_is_asked_once() -> None:
+    """The workloads have the reason, and their records the class."""
+    clock = SteppingClock(step_ns=10_000)
+    gpu = FakeGpu(
+        clock, refusal="cuMemAlloc_v2 failed with CUDA_ERROR_OUT_OF_MEMORY (2)"
+    )
+    references = References(clock, modules={}, gpu=gpu)
+    references.note_gpu()
+    references.after()
+    references.after()
+    records = reference_records(references.taken(), environment=MACHINE)
+    gaps = [gap for record in records for gap in record.unmeasured]
+
+    assert gpu.sets_count == 1
+    assert len(gaps) == 3
+    for gap in gaps:
+        assert gap.reason.startswith(
+            "no reference workload could run on the GPU (cuMem"
+        )

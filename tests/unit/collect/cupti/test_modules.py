@@ -24,7 +24,9 @@ def cupti(request: pytest.FixtureRequest) -> FakeCupti:
 
 def opened(cupti: FakeCupti) -> ActivityCollector:
     """Return a collector that records."""
-    collector = ActivityCollector(cupti.synchronize, cupti=cupti, environment={modules.ASKED: "1"})
+    collector = ActivityCollector(
+        cupti.synchronize, cupti=cupti, environment={modules.ASKED: "1"}
+    )
     collector.open()
     return collector
 
