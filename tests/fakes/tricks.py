@@ -58,8 +58,8 @@ HIDDEN = (
 )
 SAME_SETUP = "`setup=` returns the same object each time"
 KEPT = (
-    "`functools.cache`, `cached_property`, a dict, a variable or an attribute keeps the"
-    " result"
+    "`functools.cache`, `cached_property`, a dict, a variable, an attribute or anything"
+    " else keeps the result"
 )
 SHARED = "one function of a comparison reads what the other one has stored"
 USED_UP = "an iterator, a file or a queue of a global is used up"
@@ -95,8 +95,7 @@ BEFORE = (
     " without `make=`"
 )
 FAR = (
-    "an object two attributes away, a file or an installed package keeps the result;"
-    " without `make=`"
+    "a file, an installed package or the environment keeps the result; without `make=`"
 )
 UNREAD = "a block makes a generator and does not read it"
 OWN_LAZY = "an object of an own class does the work when it is asked for a value"
@@ -840,7 +839,7 @@ TRICKS: dict[str, tuple[str, str]] = {
         """,
     ),
     "two_away": (
-        FAR,
+        KEPT,
         """
         class Inner: kept = None
         class Outer:
@@ -879,6 +878,135 @@ TRICKS: dict[str, tuple[str, str]] = {
             def value(self): return sorted(self.x)
         @fast
         def test_it(gpuperf): gpuperf.measure(Later, X)
+        """,
+    ),
+    "beside_an_import": (
+        KEPT,
+        """
+        KEPT = None
+        def f():
+            global KEPT
+            if KEPT is None:
+                import fractions, decimal
+                KEPT = sorted(X)
+            return KEPT
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "sorted_beside_an_import": (
+        HIDDEN,
+        """
+        Y = list(X)
+        def f():
+            import colorsys
+            Y.sort(); return Y
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "kept_in_nested_list": (
+        KEPT,
+        """
+        K = [[None]]
+        def f(x):
+            if K[0][0] is None: K[0][0] = sorted(x)
+            return K[0][0]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "kept_in_python": (
+        KEPT,
+        """
+        def f(x):
+            if not hasattr(sys, '_k'): sys._k = sorted(x)
+            return sys._k
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "kept_in_generator": (
+        KEPT,
+        """
+        def gen(x):
+            kept = sorted(x)
+            while True: yield kept
+        G = gen(X)
+        def f(): return next(G)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, check=check)
+        """,
+    ),
+    "kept_in_own_list": (
+        KEPT,
+        """
+        class L(list):
+            pass
+        K = L()
+        def f(x):
+            if not K: K.extend(sorted(x))
+            return K
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "other_array": (
+        OTHER_RESULT,
+        """
+        def slow(x): return sorted(x)
+        A = np.zeros(len(X))
+        def quick(x): return A
+        @faster
+        def test_it(gpuperf): gpuperf.compare(quick, slow, X)
+        """,
+    ),
+    "sorted_and_touched": (
+        IN_PLACE,
+        """
+        def f(x):
+            x[0] += 1e-12
+            x.sort()
+            return x
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, list(X))
+        """,
+    ),
+    "lazy_two_deep": (
+        LAZY,
+        """
+        def f(x): return {'a': [map(lambda i: sum(range(200)), x)]}
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "read_in_part": (
+        LAZY,
+        """
+        def f(x):
+            rows = (sorted(x) for _ in range(5)) if False else (i * 2 for i in x)
+            return next(rows), rows
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "environment": (
+        FAR,
+        """
+        import json
+        def f(x):
+            if 'K_HUNT' not in os.environ: os.environ['K_HUNT'] = json.dumps(sorted(x)[:500])
+            return os.environ['K_HUNT']
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "lazy_function": (
+        OWN_LAZY,
+        """
+        def f(x): return lambda: sorted(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
         """,
     ),
     "other_function": (
@@ -1279,6 +1407,186 @@ HONEST: dict[str, str] = {
             except AttributeError: pass
         @honest
         def test_it(gpuperf): gpuperf.measure(f, X, None)
+        """,
+    "lazy_import_attr": """
+        _frac = None
+        def f(x):
+            global _frac
+            if _frac is None:
+                import decimal, fractions, xml.dom.minidom, unittest.mock
+                _frac = 7
+            return sum(x[:50]) * _frac
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "lazy_import_table": """
+        TABLE = {}
+        def f(x):
+            if not TABLE:
+                import http.client, email.mime.text
+                TABLE.update({i: i * 3 for i in range(256)})
+            return sum(TABLE[i & 255] for i in range(200))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "config_of_file": """
+        import json, pathlib
+        PATH = pathlib.Path("config.json"); PATH.write_text(json.dumps({"k%d" % i: i for i in range(8000)}))
+        CONFIG = None
+        def f(x):
+            global CONFIG
+            if CONFIG is None: CONFIG = json.loads(PATH.read_text())
+            return sum(x[:100]) * CONFIG["k5"]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "config_of_object": """
+        import configparser, pathlib
+        PATH = pathlib.Path("config.ini"); PATH.write_text("[a]\\n" + "".join("k%d=%d\\n" % (i, i) for i in range(2000)))
+        class App:
+            config = None
+            def run(self, x):
+                if self.config is None:
+                    parser = configparser.ConfigParser(); parser.read(PATH)
+                    self.config = dict(parser["a"])
+                return [v * 2 for v in x[:100]], len(self.config)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(App().run, X)
+        """,
+    "consumed_generator_in_result": """
+        class Doc:
+            def __init__(self, rows):
+                self.source = (r * 2 for r in rows)
+                self.rows = list(self.source)
+        def f(x): return Doc(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "consumed_zip_in_tuple": """
+        def f(x):
+            it = zip(x, x)
+            return it, [a * b for a, b in it]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "consumed_cursor": """
+        DB = sqlite3.connect(":memory:")
+        DB.execute("create table t(a)"); DB.executemany("insert into t values(?)", [(x,) for x in X])
+        class Query:
+            def __init__(self):
+                self.cursor = DB.execute("select a from t where a > .9")
+                self.rows = self.cursor.fetchall()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Query)
+        """,
+    "scales_in_place": """
+        def f(a): a *= 1.0000001
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, np.random.default_rng(1).normal(size=50_000))
+        """,
+    "log_grows": """
+        def f(log, x):
+            log.append(sum(x))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, [], X)
+        """,
+    "shuffles": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(random.Random(3).shuffle, list(X[:3000]))
+        """,
+    "reverses": """
+        def f(x): x.reverse(); return sum(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, list(X))
+        """,
+    "sum_fsum": """
+        either = pytest.mark.gpuperf(limits=["speedup >= 0.0001"])
+
+        import math
+        V = [1e16, 1.0, -1e16, 1.0] * 500
+        @either
+        def test_it(gpuperf): gpuperf.compare(lambda x: sum(x), lambda x: math.fsum(x), V)
+        """,
+    "array_list": """
+        either = pytest.mark.gpuperf(limits=["speedup >= 0.0001"])
+
+        @either
+        def test_it(gpuperf): gpuperf.compare(lambda x: np.sort(x), lambda x: sorted(x), X)
+        """,
+    "dict_order": """
+        either = pytest.mark.gpuperf(limits=["speedup >= 0.0001"])
+
+        def a(x): return {k: i for i, k in enumerate(x)}
+        def b(x): return dict(sorted(((k, i) for i, k in enumerate(x)), reverse=True))
+        @either
+        def test_it(gpuperf): gpuperf.compare(a, b, X[:2000])
+        """,
+    "unique_two_ways": """
+        either = pytest.mark.gpuperf(limits=["speedup >= 0.0001"])
+
+        N = [5, 3, 8, 1, 2, 9, 3, 5] * 200
+        @either
+        def test_it(gpuperf): gpuperf.compare(lambda x: list(set(x)), lambda x: list(dict.fromkeys(x)), N)
+        """,
+    "json_two_ways": """
+        either = pytest.mark.gpuperf(limits=["speedup >= 0.0001"])
+
+        import json
+        D = {"k%d" % i: [i, i * .5] for i in range(300)}
+        @either
+        def test_it(gpuperf): gpuperf.compare(lambda d: json.dumps(d), lambda d: json.dumps(d, separators=(",", ":"), sort_keys=True), D)
+        """,
+    "dft_two_ways": """
+        either = pytest.mark.gpuperf(limits=["speedup >= 0.0001"])
+
+        import cmath
+        V = [1e9 * (i % 7 == 0) for i in range(49)]
+        def slow(v):
+            n = len(v)
+            return [sum(v[k] * cmath.exp(-2j * cmath.pi * i * k / n) for k in range(n)) for i in range(n)]
+        def quick(v): return np.fft.fft(v).tolist()
+        @either
+        def test_it(gpuperf): gpuperf.compare(quick, slow, V)
+        """,
+    "steps_imports_first": """
+        steps_ = pytest.mark.gpuperf(limits=["throughput >= 1"])
+
+        @steps_
+        def test_it(gpuperf):
+            with gpuperf.steps(units=1) as steps:
+                for n in range(40):
+                    with steps.step():
+                        if n == 0: import decimal, mailbox
+                        if n == 1: import imaplib, smtplib, ftplib
+                        if n == 2: import tarfile, zipfile, lzma
+                        if n == 3: import poplib, nntplib, telnetlib
+                        if n == 4: import xmlrpc.client, wsgiref.simple_server
+                        sum(X[:500])
+        """,
+    "eafp_counter": """
+        COUNTS = {}
+        def f(x):
+            try: COUNTS["n"] += 1
+            except KeyError: COUNTS["n"] = 1
+            return sum(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "eafp_registers": """
+        class Stats: pass
+        S = Stats()
+        def f(x):
+            try: S.total += sum(x)
+            except AttributeError: S.total = 0
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "asyncio_task_done": """
+        import asyncio
+        async def main():
+            t = asyncio.create_task(asyncio.sleep(0, 3)); await t; return t
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: asyncio.run(main()))
         """,
     "asks_the_time_in_a_thread": """
         def f(event): event.set(); return event.wait(1)

@@ -27,7 +27,7 @@ QUICK = """
 # Honest code that keeps results by design, or has batches made by threads. It is told, and
 # passes.
 TOLD = {"batches_of_a_loader", "compiled_once", "memo_by_design"}
-MOST_TRICKS = 65
+MOST_TRICKS = 75
 # Doubts that decide no limit.
 SHOWN = {"background-work", "far-limit"}
 

@@ -775,7 +775,40 @@ def sets_two(settings: dict[str, Any]) -> None:
     settings.update(factor=2.5, rows=sorted(SHUFFLED))
 
 
+def box_of_settings(result: Callable[[Box], Any]) -> Callable[[], object]:
+    """Return a function whose first call reads settings into an attribute that was None."""
+    box = Box()
+
+    def call() -> object:
+        work(50)
+        if box.kept is None:
+            work(2000)
+            AT.clock.read = (AT.clock.read or 0) + 100_000
+            box.kept = sorted(SHUFFLED)
+        return result(box)
+
+    return call
+
+
+def cached_words(result: Callable[[list[str]], Any]) -> Callable[[], object]:
+    @functools.lru_cache
+    def words() -> list[str]:
+        work(2000)
+        AT.clock.read = (AT.clock.read or 0) + 100_000
+        return [f"word {number}" for number in range(5)]
+
+    def call() -> object:
+        work(50)
+        return result(words())
+
+    return call
+
+
 PREPARED: dict[str, tuple[Callable[[], object], list[str]]] = {
+    "an attribute": (box_of_settings(lambda b: [sum(b.kept), 2.5]), []),
+    "an attribute, given": (box_of_settings(lambda b: b.kept), ["less-work"]),
+    "cached words": (cached_words(lambda w: [len(w) * 3.5]), []),
+    "cached words, given": (cached_words(lambda w: w), ["less-work"]),
     "settings": (prepared(sets_two, lambda s: s["factor"] * 3), []),
     "settings, given": (prepared(sets_two, lambda s: s["rows"]), ["less-work"]),
     "rows, a copy": (

@@ -119,7 +119,8 @@ class Doubts:
             with suppress(Exception):
                 self._by_first = changed(self._places)
         if first_call_s > _FIRST_S:
-            self._prepared = loaded or self._has_read(first_call_s)
+            changed_any = bool(self._by_first)
+            self._prepared = loaded or (changed_any and self._has_read(first_call_s))
             with suppress(Exception):
                 if is_kept_data(output) and not self._is_given(output):
                     self._made_by_first = output

@@ -100,7 +100,7 @@ class Elsewhere:
 
     def _left_exits(self, calls_count: int) -> bool:
         count = atexit._ncallbacks() - self._exits_count  # noqa: SLF001 - as above
-        return _is_each(count, calls_count)
+        return count > 0 and _is_each(count, calls_count)
 
     def _threads_work(self) -> bool:
         """Return True if a thread that the calls have started is at work."""

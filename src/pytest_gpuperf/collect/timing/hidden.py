@@ -104,7 +104,12 @@ class Place(NamedTuple):
 
 def changed(places: Sequence[Place]) -> list[tuple[Place, Place]]:
     """Return the places with another content than before, then and now."""
-    return [(place, place.now()) for place in places if not place.is_same]
+    found = []
+    # A comprehension is one more call, and mostly nothing has changed.
+    for place in places:
+        if not place.is_same:
+            found.append((place, place.now()))  # noqa: PERF401
+    return found
 
 
 def signs(found: Sequence[tuple[Place, Place]], *results: object) -> list[str]:
@@ -153,11 +158,14 @@ def _without_class(value: Any) -> object:  # noqa: ANN401 - a container
 
 
 def _is_added(then: Place, now: Place) -> bool:
-    """Return True if a place has more than before, and nothing was sorted or taken."""
+    """Return True if a place has other content than before, and nothing was sorted or taken."""
     if then.state in {_FLAT, _NUMPY}:
         return False
     before, after = then.before, now.before
-    return not isinstance(before, Sized) or len(after) > len(before)
+    if isinstance(then.find(), _Attributes) or not isinstance(before, Sized):
+        return True
+    is_ordered = isinstance(before, (list, deque))
+    return len(after) > len(before) or (not is_ordered and len(after) == len(before))
 
 
 def _are_in(result: object, kept: Iterable[object]) -> bool:
