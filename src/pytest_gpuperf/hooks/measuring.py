@@ -521,14 +521,14 @@ class Measuring:
         if site.device() is None:  # Nothing to take turns on.
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
-            read_functions(item for item, _ in self._marked)
+            read_functions([item for item, _ in self._marked])
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
         tests = [test for _, test in self._marked]
-        if any(test.plan.limits or test.plan.min_grade for test in tests):
+        if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
             import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
 
             device = site.device()
