@@ -141,6 +141,15 @@ def _counter_requests(
     ]
 
 
+def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
+    """Return the metrics that the markers of some tests name."""
+    judged: dict[str, None] = {}
+    for test in tests:
+        if test.plan.limits or test.plan.max_regression:
+            judged |= dict.fromkeys(test.plan.judged)
+    return tuple(judged)
+
+
 def _never_runs(item: pytest.Item) -> bool:
     skipped = any(
         mark.name == "skip" or True in mark.args
@@ -388,14 +397,7 @@ class Measuring:
                 unchanged=unchanged,
                 unchanged_since=since,
                 all_changed=why_none,
-                judged=tuple(
-                    {
-                        metric: None
-                        for test in tests
-                        if test.plan.limits or test.plan.max_regression
-                        for metric in test.plan.judged
-                    }
-                ),
+                judged=_judged(tests),
             )
         )
 
