@@ -359,10 +359,8 @@ class Measuring:
         count = len(set(of_all))
         measuring = [item for item, _ in self._marked]
         unchanged, since, why_none = self._leave_unchanged(measuring, selection)
-        if unchanged:
-            self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
-            measuring = [item for item, _ in self._marked]
-        self._by_item = {id(item): test for item, test in self._marked}
+        self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
+        measuring = [item for item, _ in self._marked]
         tests = [test for _, test in self._marked]
         self.pytest_deselected(left_out)
         self._collected.clear()
@@ -502,6 +500,7 @@ class Measuring:
             and not session.config.option.continue_on_collection_errors
         )
         if not (broken or options.only_shows(session.config)):
+            self._by_item = {id(item): test for item, test in self._marked}
             self._prepare()
             _count_before(session, self.bench, self._marked)
         return (yield)
