@@ -142,6 +142,15 @@ def _counter_requests(
     ]
 
 
+def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
+    """Return the metrics that the markers of some tests name."""
+    judged: dict[str, None] = {}
+    for test in tests:
+        if test.plan.limits or test.plan.max_regression:
+            judged |= dict.fromkeys(test.plan.judged)
+    return tuple(judged)
+
+
 def _never_runs(item: pytest.Item) -> bool:
     skipped = any(
         mark.name == "skip" or True in mark.args
@@ -351,10 +360,8 @@ class Measuring:
         count = len(set(of_all))
         measuring = [item for item, _ in self._marked]
         unchanged, since, why_none = self._leave_unchanged(measuring, selection)
-        if unchanged:
-            self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
-            measuring = [item for item, _ in self._marked]
-        self._by_item = {id(item): test for item, test in self._marked}
+        self._marked = [(i, test) for i, test in self._marked if MARKED in i.stash]
+        measuring = [item for item, _ in self._marked]
         tests = [test for _, test in self._marked]
         self.pytest_deselected(left_out)
         self._collected.clear()
@@ -389,14 +396,7 @@ class Measuring:
                 unchanged=unchanged,
                 unchanged_since=since,
                 all_changed=why_none,
-                judged=tuple(
-                    {
-                        metric: None
-                        for test in tests
-                        if test.plan.limits or test.plan.max_regression
-                        for metric in test.plan.judged
-                    }
-                ),
+                judged=_judged(tests),
             )
         )
 
@@ -501,6 +501,7 @@ class Measuring:
             and not session.config.option.continue_on_collection_errors
         )
         if not (broken or options.only_shows(session.config)):
+            self._by_item = {id(item): test for item, test in self._marked}
             self._prepare()
             _count_before(session, self.bench, self._marked)
         return (yield)
@@ -522,14 +523,14 @@ class Measuring:
         if site.device() is None:  # Nothing to take turns on.
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
-            read_functions(item for item, _ in self._marked)
+            read_functions([item for item, _ in self._marked])
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
         tests = [test for _, test in self._marked]
-        if any(test.plan.limits or test.plan.min_grade for test in tests):
+        if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
             import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
 
             device = site.device()

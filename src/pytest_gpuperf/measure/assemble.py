@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute import stats
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | None]]"
 
 _P95 = 0.95
+_METRIC, _SOURCE = attrgetter("metric"), attrgetter("source")
 # The notes of collect.timing about waiting in general, and about waiting for a disk.
 _WAITS, _USES_DISK = "waits", "uses-disk"
 _USE_TORCH = "run it where torch is used"
@@ -278,7 +280,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
             timing: The timing, with its notes, or None if nothing was timed.
         """
-        families = {family_of(e.metric, e.source) for e in estimates}
+        families = {*map(family_of, map(_METRIC, estimates), map(_SOURCE, estimates))}
         notes = () if timing is None else timing.notes
         # The class that machine drift moves together with a time of the host.
         bound_class = BoundClass.HOST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.replay import write_head
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 # The measuring time that a killed run loses, unless a report takes long.
 _USUAL_PAUSE_S = 30.0
+_PARAMETERS_DIGEST = attrgetter("parameters_digest")
 # The name of the missing metric if a whole process does not count.
 _THE_TEST = "the test"
 # The largest fraction of a run's time spent on such reports.
@@ -338,7 +340,7 @@ def _doubted(suite: Suite) -> dict[str, str]:
         if digest is None or test_id in doubted or test_id not in suite.passed:
             continue
         sessions = suite.memory.sessions(record)
-        stored = {session.parameters_digest for session in sessions} - {None}
+        stored = {*map(_PARAMETERS_DIGEST, sessions)} - {None}
         if stored and digest not in stored:
             doubted[test_id] = digest
     return doubted
