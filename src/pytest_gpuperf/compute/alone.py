@@ -89,6 +89,14 @@ class Twice(BulkRecord, frozen=True, kw_only=True):
         """The variance of a single fresh process."""
         return self.alone.floor / self.alone.run_share
 
+    @property
+    def core(self) -> tuple[float, float, float]:
+        """The variance of the core's power, and the core's distances in suite and alone."""
+        suite, alone = self.suite.comparison, self.alone.comparison
+        if not alone.core_precision:
+            return 0.0, 0.0, 0.0
+        return 1 / alone.core_precision, suite.core_distance, alone.core_distance
+
     def spread(self, pool: float) -> float:
         """Return the variance of a process, between the test's own and the usual variance."""
         return _spread(self.variance, pool)
@@ -398,14 +406,27 @@ def judged_together(
             the processes decides.
     """
     gap, spread, open_variance = _gap(test, common, nearest)
+    power_variance, of_suite, of_alone = test.core
+    apart = of_suite - of_alone
+    core_variance = power_variance * apart**2
     own_variance = 0.0 if own is None else spread / own.weight
     redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
     mean = None if own is None else own.mean + common.ahead
     expected = _places(common.weights, mean, own_variance, redrawn)
     first = residual.difference
     allowed = first + gap - _known_mean(expected)
-    places = _by_gap(expected, gap, open_variance)
-    shares = [spread / (open_variance + place.variance) for place in places]
+    places = _by_gap(expected, gap, open_variance + core_variance)
+    shares = [
+        min(
+            max(
+                (spread + power_variance * of_suite * apart)
+                / (open_variance + core_variance + place.variance),
+                0.0,
+            ),
+            1.0,
+        )
+        for place in places
+    ]
     effects = [
         first + share * (gap - place.mean)
         for place, share in zip(places, shares, strict=True)
@@ -413,7 +434,20 @@ def judged_together(
     # The processes' part of a session's variance, less the share of the fresh processes.
     own_part = process_share / test.alone.run_share
     rest = 1 / len(test.alone.stored) + 1 - process_share
-    ratios = [rest + own_part * (1 - share) for share in shares]
+    ratios = [
+        rest
+        + own_part
+        * (
+            (1 - share) ** 2
+            + share**2 * ((open_variance + place.variance) / spread - 1)
+        )
+        for place, share in zip(places, shares, strict=True)
+    ]
+    extras = [
+        residual.extra
+        + power_variance * ((of_suite - share * apart) ** 2 - of_suite**2)
+        for share in shares
+    ]
     whole = _mean(places, effects)
     far = sum(place.weight for place in places if place.is_far)
     unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
@@ -426,10 +460,14 @@ def judged_together(
     def chance(sign: int, doubted: float) -> float:
         if denied:
             return 1.0
-        beyond_noise = partial(beyond, floor=floor, extra=residual.extra)
         tails = [
-            beyond_noise(sign * e - (doubted if p.is_far else 0.0) - noise, ratio=ratio)
-            for p, e, ratio in zip(places, effects, ratios, strict=True)
+            beyond(
+                sign * e - (doubted if p.is_far else 0.0) - noise,
+                floor=floor,
+                ratio=ratio,
+                extra=extra,
+            )
+            for p, e, ratio, extra in zip(places, effects, ratios, extras, strict=True)
         ]
         return _mean(places, tails)
 
@@ -439,7 +477,7 @@ def judged_together(
         less=chance(-1, doubt * common.doubt_less),
         ratio=ratios[_likeliest(places)],
         floor=floor,
-        extra=residual.extra,
+        extra=extras[_likeliest(places)],
         gap=gap,
         allowed=allowed,
         offset=common.log_step + _mean(places, [place.mean for place in places]),
