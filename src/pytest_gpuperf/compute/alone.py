@@ -16,6 +16,12 @@ combines the suite's value and the fresh ones by their inverse variances
 with s the effect of the suite's value, P the variance of one process, V that of g without
 o, m and w mean and variance of o there. g weighs the places: a place that does not explain
 g has hardly any weight.
+
+Both values are converted to the speed of the stored cores by one power, whose error has a
+variance u. With the distances D and D' of the cores in the suite and alone, it adds
+u (D - D')^2 to V, and (1 - share) D + share D' is what is left of the distance:
+
+    share = (P + u D (D - D')) / (V + w + u (D - D')^2)
 """
 
 from __future__ import annotations
@@ -90,12 +96,13 @@ class Twice(BulkRecord, frozen=True, kw_only=True):
         return self.alone.floor / self.alone.run_share
 
     @property
-    def core(self) -> tuple[float, float, float]:
-        """The variance of the core's power, and the core's distances in suite and alone."""
+    def core(self) -> _CoreError:
+        """The error of the correction for the speed of the core."""
         suite, alone = self.suite.comparison, self.alone.comparison
-        if not alone.core_precision:
-            return 0.0, 0.0, 0.0
-        return 1 / alone.core_precision, suite.core_distance, alone.core_distance
+        if not alone.core_precision:  # The speed is unknown.
+            return _CoreError(0.0, 0.0, 0.0)
+        variance = 1 / alone.core_precision
+        return _CoreError(variance, suite.core_distance, alone.core_distance)
 
     def spread(self, pool: float) -> float:
         """Return the variance of a process, between the test's own and the usual variance."""
@@ -234,6 +241,37 @@ class _OffsetPlace(NamedTuple):
     def is_far(self) -> bool:
         """True for offsets far beyond all usual and known sizes."""
         return self.variance >= _FAR_VARIANCE
+
+
+class _CoreError(NamedTuple):
+    """
+    The error of the power with which a test follows its core.
+
+    The suite's value and the fresh ones have the same error, at different distances of the
+    core. Where fresh processes have a share of the evidence, less of it may be left.
+    """
+
+    variance: float  # Of the power.
+    in_suite: float  # The core's distance from the stored sessions.
+    alone: float  # The same in the fresh processes.
+
+    @property
+    def of_step(self) -> float:
+        """The variance of the step from suite to alone."""
+        return self.variance * (self.alone - self.in_suite) ** 2
+
+    def left(self, share: float) -> float:
+        """Return the variance of the correction for a share of the fresh processes."""
+        distance = self.in_suite + share * (self.alone - self.in_suite)
+        return self.variance * distance**2
+
+
+class _Combined(NamedTuple):
+    """The evidence at one place of an offset."""
+
+    effect: float
+    process_left: float  # Variance left of processes, in variances of one.
+    core_left: float  # Variance left of the core's correction.
 
 
 Tail = Callable[..., float]  # `Mixture.beyond` at the test's own variance.
@@ -406,49 +444,27 @@ def judged_together(
             the processes decides.
     """
     gap, spread, open_variance = _gap(test, common, nearest)
-    power_variance, of_suite, of_alone = test.core
-    apart = of_suite - of_alone
-    core_variance = power_variance * apart**2
+    core = test.core
+    if nearest is not None:  # The core of this process may be as far off as the suite's.
+        core = core._replace(alone=core.in_suite)
     own_variance = 0.0 if own is None else spread / own.weight
     redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
     mean = None if own is None else own.mean + common.ahead
     expected = _places(common.weights, mean, own_variance, redrawn)
     first = residual.difference
     allowed = first + gap - _known_mean(expected)
-    places = _by_gap(expected, gap, open_variance + core_variance)
-    shares = [
-        min(
-            max(
-                (spread + power_variance * of_suite * apart)
-                / (open_variance + core_variance + place.variance),
-                0.0,
-            ),
-            1.0,
-        )
-        for place in places
-    ]
-    effects = [
-        first + share * (gap - place.mean)
-        for place, share in zip(places, shares, strict=True)
+    places = _by_gap(expected, gap, open_variance + core.of_step)
+    combined = [
+        _combined(first, gap, place, spread, open_variance, core) for place in places
     ]
     # The processes' part of a session's variance, less the share of the fresh processes.
     own_part = process_share / test.alone.run_share
     rest = 1 / len(test.alone.stored) + 1 - process_share
-    ratios = [
-        rest
-        + own_part
-        * (
-            (1 - share) ** 2
-            + share**2 * ((open_variance + place.variance) / spread - 1)
-        )
-        for place, share in zip(places, shares, strict=True)
-    ]
-    extras = [
-        residual.extra
-        + power_variance * ((of_suite - share * apart) ** 2 - of_suite**2)
-        for share in shares
-    ]
-    whole = _mean(places, effects)
+    ratios = [rest + own_part * each.process_left for each in combined]
+    # The correction's other errors are the suite's.
+    other = max(residual.extra - core.left(0.0), 0.0)
+    extras = [other + each.core_left for each in combined]
+    whole = _mean(places, [each.effect for each in combined])
     far = sum(place.weight for place in places if place.is_far)
     unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
     denied = unlike or whole * allowed <= 0
@@ -462,12 +478,14 @@ def judged_together(
             return 1.0
         tails = [
             beyond(
-                sign * e - (doubted if p.is_far else 0.0) - noise,
-                floor=floor,
+                sign * each.effect - (doubted if place.is_far else 0.0) - noise,
                 ratio=ratio,
+                floor=floor,
                 extra=extra,
             )
-            for p, e, ratio, extra in zip(places, effects, ratios, extras, strict=True)
+            for place, each, ratio, extra in zip(
+                places, combined, ratios, extras, strict=True
+            )
         ]
         return _mean(places, tails)
 
@@ -482,6 +500,41 @@ def judged_together(
         allowed=allowed,
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
+    )
+
+
+def _combined(
+    first: float,
+    gap: float,
+    place: _OffsetPlace,
+    spread: float,
+    open_variance: float,
+    core: _CoreError,
+) -> _Combined:
+    """
+    Combine the suite's value and the fresh ones with the smallest variance.
+
+    Args:
+        first: The effect of the suite's value.
+
+        gap: The test's step beyond the shared step.
+
+        place: The size of the offset alone.
+
+        spread: Variance of a process.
+
+        open_variance: Variance of the gap without the offset and the core.
+
+        core: The error of the correction for the core.
+    """
+    whole = open_variance + place.variance
+    # The covariance of the two: the error is the same in both.
+    shared = core.variance * core.in_suite * (core.in_suite - core.alone)
+    share = min(max((spread + shared) / (whole + core.of_step), 0.0), 1.0)
+    return _Combined(
+        effect=first + share * (gap - place.mean),
+        process_left=(1 - share) ** 2 + share**2 * (whole / spread - 1),
+        core_left=core.left(share),
     )
 
 
