@@ -199,7 +199,7 @@ MACHINES = (
     Machine(name="machine 5 %, asleep", common=0.05, follows=0.0, waits=True),
     Machine(name="machine 5 %, half asleep", common=0.05, follows=0.5, waits=True),
     Machine(name="speed 10 %", process=0.02, session=0.02, speed=0.10, moves=0.05),
-    Machine(name="speed 20 %", process=0.03, session=0.03, speed=0.15, moves=0.10),
+    Machine(name="speed 20 %", process=0.03, session=0.03, speed=0.10, moves=0.12),
     Machine(
         name="speed 30 %, unequal",
         process=0.03,

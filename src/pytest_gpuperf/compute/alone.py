@@ -271,7 +271,7 @@ class _Combined(NamedTuple):
 
     effect: float
     process_left: float  # Variance left of processes, in variances of one.
-    core_left: float  # Variance left of the core's correction.
+    core_left: float  # Variance left by the core's correction.
 
 
 Tail = Callable[..., float]  # `Mixture.beyond` at the test's own variance.
@@ -455,7 +455,8 @@ def judged_together(
     allowed = first + gap - _known_mean(expected)
     places = _by_gap(expected, gap, open_variance + core.of_step)
     combined = [
-        _combined(first, gap, place, spread, open_variance, core) for place in places
+        _combined(place, first, gap, spread, open_variance, common.variance, core)
+        for place in places
     ]
     # The processes' part of a session's variance, less the share of the fresh processes.
     own_part = process_share / test.alone.run_share
@@ -504,26 +505,29 @@ def judged_together(
 
 
 def _combined(
+    place: _OffsetPlace,
     first: float,
     gap: float,
-    place: _OffsetPlace,
     spread: float,
     open_variance: float,
+    common_variance: float,
     core: _CoreError,
 ) -> _Combined:
     """
     Combine the suite's value and the fresh ones with the smallest variance.
 
     Args:
+        place: The size of the offset alone.
+
         first: The effect of the suite's value.
 
         gap: The test's step beyond the shared step.
 
-        place: The size of the offset alone.
-
         spread: Variance of a process.
 
         open_variance: Variance of the gap without the offset and the core.
+
+        common_variance: The part of it that the shared step leaves open.
 
         core: The error of the correction for the core.
     """
@@ -531,10 +535,15 @@ def _combined(
     # The covariance of the two: the error is the same in both.
     shared = core.variance * core.in_suite * (core.in_suite - core.alone)
     share = min(max((spread + shared) / (whole + core.of_step), 0.0), 1.0)
+    # What the offset and the shared step leave open is no part of a session's variance.
+    # Without the core, processes outweigh it.
+    offset_variance = place.variance + common_variance
+    outweighed = min(share, spread / whole) ** 2 * offset_variance
+    alone = share**2 * (open_variance - common_variance - spread)
     return _Combined(
         effect=first + share * (gap - place.mean),
-        process_left=(1 - share) ** 2 + share**2 * (whole / spread - 1),
-        core_left=core.left(share),
+        process_left=(1 - share) ** 2 + (alone + outweighed) / spread,
+        core_left=core.left(share) + share**2 * offset_variance - outweighed,
     )
 
 
