@@ -372,9 +372,7 @@ class Suite:
         ]
         return runs + speeds * self.powers, cores
 
-    def _session(
-        self, processes: int, alone: Floats
-    ) -> tuple[Floats, Choices, Cores]:
+    def _session(self, processes: int, alone: Floats) -> tuple[Floats, Choices, Cores]:
         """
         Return the logarithms of a session's values, choices and core speeds, by process.
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
@@ -445,7 +444,9 @@ def judged_together(
     """
     gap, spread, open_variance = _gap(test, common, nearest)
     core = test.core
-    if nearest is not None:  # The core of this process may be as far off as the suite's.
+    if (
+        nearest is not None
+    ):  # The core of this process may be as far off as the suite's.
         core = core._replace(alone=core.in_suite)
     own_variance = 0.0 if own is None else spread / own.weight
     redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
@@ -458,13 +459,7 @@ def judged_together(
         _combined(place, first, gap, spread, open_variance, common.variance, core)
         for place in places
     ]
-    # The processes' part of a session's variance, less the share of the fresh processes.
-    own_part = process_share / test.alone.run_share
-    rest = 1 / len(test.alone.stored) + 1 - process_share
-    ratios = [rest + own_part * each.process_left for each in combined]
-    # The correction's other errors are the suite's.
-    other = max(residual.extra - core.left(0.0), 0.0)
-    extras = [other + each.core_left for each in combined]
+    ratios, extras = _variances(combined, test, residual, core, process_share)
     whole = _mean(places, [each.effect for each in combined])
     far = sum(place.weight for place in places if place.is_far)
     unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
@@ -477,16 +472,13 @@ def judged_together(
     def chance(sign: int, doubted: float) -> float:
         if denied:
             return 1.0
+        effects = [
+            sign * each.effect - (doubted if place.is_far else 0.0) - noise
+            for place, each in zip(places, combined, strict=True)
+        ]
         tails = [
-            beyond(
-                sign * each.effect - (doubted if place.is_far else 0.0) - noise,
-                ratio=ratio,
-                floor=floor,
-                extra=extra,
-            )
-            for place, each, ratio, extra in zip(
-                places, combined, ratios, extras, strict=True
-            )
+            beyond(effect, ratio=ratio, floor=floor, extra=extra)
+            for effect, ratio, extra in zip(effects, ratios, extras, strict=True)
         ]
         return _mean(places, tails)
 
@@ -501,6 +493,25 @@ def judged_together(
         allowed=allowed,
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
+    )
+
+
+def _variances(
+    combined: Sequence[_Combined],
+    test: Twice,
+    residual: Residual,
+    core: _CoreError,
+    process_share: float,
+) -> tuple[list[float], list[float]]:
+    """Return each effect's variance, in variances of a session and apart from them."""
+    # The processes' part of a session's variance, less the share of the fresh processes.
+    own_part = process_share / test.alone.run_share
+    rest = 1 / len(test.alone.stored) + 1 - process_share
+    # The correction's other errors are the suite's.
+    other = max(residual.extra - core.left(0.0), 0.0)
+    return (
+        [rest + own_part * each.process_left for each in combined],
+        [other + each.core_left for each in combined],
     )
 
 

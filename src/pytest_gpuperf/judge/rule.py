@@ -705,7 +705,9 @@ def _reference_comparison(
         # Sessions from before the core loop existed have no speed.
         then = [s for s in then if s.value.cores]
         also = reference.current if fresh else also
-        alike = at_one_speed(value, [s.value for s in then], also=also) if then else None
+        alike = (
+            at_one_speed(value, [s.value for s in then], also=also) if then else None
+        )
         if alike is None:
             return None
         value = alike.current

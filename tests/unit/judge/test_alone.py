@@ -432,8 +432,7 @@ def on_cores(number: int, factor: float, loop_s: float) -> Case:
     then = [at_cores([v], [FAST_S]) for v in QUIET]
     subject = case(factor, QUIET, key=RecordKey(test_id=f"at_core_{number}"))
     stored_alike = tuple(
-        replace(s, value=value)
-        for s, value in zip(subject.stored, then, strict=True)
+        replace(s, value=value) for s, value in zip(subject.stored, then, strict=True)
     )
     now = at_cores([factor], [loop_s])
     return replace(subject, current=now, stored=stored_alike)
