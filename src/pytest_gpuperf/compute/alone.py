@@ -255,6 +255,11 @@ class _CoreError(NamedTuple):
     alone: float  # The same in the fresh processes.
 
     @property
+    def of_one(self) -> _CoreError:
+        """The error of a single fresh process, whose core may be as far off as the suite's."""
+        return self._replace(alone=self.in_suite)
+
+    @property
     def of_step(self) -> float:
         """The variance of the step from suite to alone."""
         return self.variance * (self.alone - self.in_suite) ** 2
@@ -443,15 +448,8 @@ def judged_together(
             the processes decides.
     """
     gap, spread, open_variance = _gap(test, common, nearest)
-    core = test.core
-    if (
-        nearest is not None
-    ):  # The core of this process may be as far off as the suite's.
-        core = core._replace(alone=core.in_suite)
-    own_variance = 0.0 if own is None else spread / own.weight
-    redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
-    mean = None if own is None else own.mean + common.ahead
-    expected = _places(common.weights, mean, own_variance, redrawn)
+    core = test.core if nearest is None else test.core.of_one
+    expected = _expected(test, common, own, spread)
     first = residual.difference
     allowed = first + gap - _known_mean(expected)
     places = _by_gap(expected, gap, open_variance + core.of_step)
@@ -494,6 +492,15 @@ def judged_together(
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
     )
+
+
+def _expected(
+    test: Twice, common: CommonStep, own: Offset | None, spread: float
+) -> list[_OffsetPlace]:
+    own_variance = 0.0 if own is None else spread / own.weight
+    redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
+    mean = None if own is None else own.mean + common.ahead
+    return _places(common.weights, mean, own_variance, redrawn)
 
 
 def _variances(
