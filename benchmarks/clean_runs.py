@@ -38,7 +38,8 @@ from pathlib import Path
 from _pairs import CHECKOUT, environment, new_environment
 from real_gate import GOOD, busy, plant, project
 
-# each body is a function of how much work it does; its usual amount stands behind it
+# each body is a function of how much work it does; its usual amount stands behind it, and
+# of what is plantable there is twice as much
 SUITE = r"""
 import array
 import collections
@@ -280,11 +281,11 @@ def collect(n):
 
 
 BODIES = {
-    loop: 40_000, parse_log: 1500, match_log: 800, find_words: 1500, substitute: 1500,
-    count_words: 3000, counter: 2500, sort_words: 3000, sort_by_key: 2500, encode_json: 500,
-    decode_json: 500, read_csv: 700, read_ini: 60, parse_dates: 150, hash_text: 20,
+    loop: 40_000, parse_log: 1000, match_log: 800, find_words: 1500, substitute: 1500,
+    count_words: 2000, counter: 2500, sort_words: 3000, sort_by_key: 2500, encode_json: 450,
+    decode_json: 450, read_csv: 700, read_ini: 60, parse_dates: 150, hash_text: 20,
     compress: 1200, heap: 1200, graph: 2500, permutations: 9000, objects: 2500, cycles: 2000,
-    strings: 3000, bytes_of: 40_000, swap: 40_000, add: 150_000, normalize: 60_000,
+    strings: 3000, bytes_of: 40_000, swap: 40_000, add: 100_000, normalize: 60_000,
     softmax: 60_000, histogram: 60_000, argsort: 20_000, matmul: 128, solve: 90, einsum: 64,
     fft: 60_000, threads: 8000, pool: 12, collect: 3000,
 }

@@ -67,11 +67,12 @@ from pytest_gpuperf.model.record import (
     RecordKey,
     SessionValue,
 )
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import CoreSpeed, Estimate
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 Floats = NDArray[np.float64]
 Choices = NDArray[np.bool_]
+Cores = Sequence[Sequence[CoreSpeed]]  # of each column, by process; empty: unknown
 
 EFFECTS = (0.10, 0.20, 0.30, 0.60, 1.00)
 _TOLD_EFFECT = EFFECTS.index(0.30)  # of the last column
@@ -89,6 +90,11 @@ OFFSETS = ("none", "2 %", "mixture", "cold", "drifting", "shifted")
 _FAR = (math.log(1.2), math.log(2.2))  # how far a test in ten is off alone, up or down
 _FAR_SHARE, _DRAWN_ANEW = 0.1, 0.2
 _SHIFT = (math.log(1.1), math.log(1.6))
+# How tests follow the speed of their core, and what is known of it: as 35 bodies of
+# clean_runs.py did in 25 processes, whose powers scattered more than they said.
+_POWER, _MOST_POWER = 0.95, 1.5
+_LOOP_S, _LOOP_NOISE = 4e-5, 0.02
+_POWER_SHOWN, _POWER_NOISE, _POWER_PRECISION = 0.5, 0.35, 12.0
 _TIMED_ALONE = 8  # tests of a storing session
 _WHOLE, _PART = 40, 1  # tests that sessions ran
 
@@ -132,6 +138,12 @@ class Machine:
 
         waits: Whether tests wait by nature, so that no reference stands for them.
 
+        speed: Of the core, between sessions, all tests together.
+
+        moves: Of the core, between processes, and as much again between their tests.
+
+        powers: By how much tests differ in the power with which they follow the core.
+
         sample: What the samples of a process leave open.
     """
 
@@ -151,7 +163,15 @@ class Machine:
     response: float = 0.2
     follows: float = 1.0
     waits: bool = False
+    speed: float = 0.0
+    moves: float = 0.0
+    powers: float = 0.3
     sample: float = 0.003
+
+    @property
+    def has_speeds(self) -> bool:
+        """Whether the speed of the core moves, and the core loop is timed."""
+        return self.speed > 0 or self.moves > 0
 
 
 MACHINES = (
@@ -180,6 +200,16 @@ MACHINES = (
     Machine(name="loaded", session=0.05, process=0.05, common=0.10, slots=0.10),
     Machine(name="machine 5 %, asleep", common=0.05, follows=0.0, waits=True),
     Machine(name="machine 5 %, half asleep", common=0.05, follows=0.5, waits=True),
+    Machine(name="speed 10 %", process=0.02, session=0.02, speed=0.10, moves=0.05),
+    Machine(name="speed 20 %", process=0.03, session=0.03, speed=0.10, moves=0.12),
+    Machine(
+        name="speed 30 %, unequal",
+        process=0.03,
+        session=0.03,
+        unequal=0.8,
+        speed=0.30,
+        moves=0.10,
+    ),
     Machine(
         name="exact", process=0.0, sample=0.0, unequal=0.0, response=0.0
     ),  # a clock that always gives the same
@@ -269,17 +299,20 @@ class Suite:
         self.tuned = (draw.random(self.count) < _TUNED_SHARE) & (machine.gap > 0)
         self.tuned[size.tests :] = False
         then, now = self._offsets(size.offsets)
+        self.powers = self._powers()
         timed = 1 + size.own
         sessions = [self._session(timed, then) for _ in range(size.sessions)]
-        self.stored = np.stack([runs[0] for runs, _ in sessions])
-        self.stored_choices = np.stack([made[0] for _, made in sessions])
-        self.stored_alone = [runs[1:] for runs, _ in sessions]
+        self.stored = np.stack([runs[0] for runs, _, _ in sessions])
+        self.stored_choices = np.stack([made[0] for _, made, _ in sessions])
+        self.stored_alone = [runs[1:] for runs, _, _ in sessions]
+        self.stored_cores = [cores for _, _, cores in sessions]
         self.stored[0, 0] += math.log(size.bad)
-        runs, made = self._session(1 + CONFIRM, now)
+        runs, made, cores = self._session(1 + CONFIRM, now)
         self.first, self.fresh = runs[0], runs[1:]
         self.choice, self.choices = made[0], made[1:]
+        self.core, self.fresh_cores = cores[:1], cores[1:]
         if size.part:
-            lone, made = self._session(1, now)
+            lone, made, self.core = self._session(1, now)
             self.first, self.choice = lone[0] + now, made[0]
         elif size.offsets == "shifted":
             shifted = draw.random(self.count) < _FAR_SHARE
@@ -310,9 +343,43 @@ class Suite:
         offsets[self.size.tests :] = 0.0
         return offsets
 
-    def _session(self, processes: int, alone: Floats) -> tuple[Floats, Choices]:
+    def _powers(self) -> Floats:
+        """Return the powers of the core's speed that tests follow; the loops follow all."""
+        if not self.machine.has_speeds:
+            return np.zeros(self.count)
+        powers = self.draw.normal(_POWER, self.machine.powers, self.count)
+        return np.clip(powers, 0.0, _MOST_POWER)
+
+    def _at_speeds(self, runs: Floats) -> tuple[Floats, Cores]:
+        """Return the values of processes at the speeds of their cores, and those speeds."""
+        machine, draw, (processes, _) = self.machine, self.draw, runs.shape
+        if not machine.has_speeds:
+            return runs, [()] * processes
+        speeds = draw.normal(0, machine.speed)
+        speeds = speeds + draw.normal(0, machine.moves, (processes, 1))
+        speeds = speeds + draw.normal(0, machine.moves, runs.shape)
+        loops = speeds + draw.normal(0, _LOOP_NOISE, runs.shape)
+        # A process in which the core changes its speed shows the power, roughly.
+        is_shown = draw.random(runs.shape) < _POWER_SHOWN
+        slopes = self.powers + draw.normal(0, _POWER_NOISE, runs.shape)
+        cores = [
+            tuple(
+                CoreSpeed(
+                    loop_s=_LOOP_S * math.exp(loop),
+                    slope=slope if shown else 0.0,
+                    precision=_POWER_PRECISION if shown else 0.0,
+                )
+                for loop, slope, shown in zip(*of_run, strict=True)
+            )
+            for of_run in zip(
+                loops.tolist(), slopes.tolist(), is_shown.tolist(), strict=True
+            )
+        ]
+        return runs + speeds * self.powers, cores
+
+    def _session(self, processes: int, alone: Floats) -> tuple[Floats, Choices, Cores]:
         """
-        Return the logarithms of a session's values, and what was chosen, by process.
+        Return the logarithms of a session's values, choices and core speeds, by process.
 
         Args:
             processes: The first is the suite's, all others run each test alone.
@@ -336,7 +403,8 @@ class Suite:
             choice = self.chosen(frozen)
             runs.append(self.process(level, choice, bursting=bursting))
             made.append(choice)
-        return np.stack(runs), np.stack(made)
+        at_speeds, cores = self._at_speeds(np.stack(runs))
+        return at_speeds, np.stack(made), cores
 
     def chosen(self, frozen: Choices) -> Choices:
         """Return which tests run the slower kernel in a process: often drawn anew."""
@@ -359,7 +427,12 @@ class Suite:
 
 
 def _value(
-    suite: Suite, logs: Sequence[float], alone: Sequence[float] = ()
+    suite: Suite,
+    logs: Sequence[float],
+    alone: Sequence[float] = (),
+    *,
+    cores: Iterable[CoreSpeed] = (),
+    alone_cores: Iterable[CoreSpeed] = (),
 ) -> SessionValue:
     """Return the values of some processes, and of those that ran the test alone."""
     return SessionValue(
@@ -368,7 +441,14 @@ def _value(
         source="cupti" if suite.size.device else "host",
         run_values=tuple(map(math.exp, logs)),
         alone_values=tuple(map(math.exp, alone)),
+        cores=tuple(cores),
+        alone_cores=tuple(alone_cores),
     )
+
+
+def _of_column(cores: Cores, column: int) -> Iterator[CoreSpeed]:
+    """Yield the core speeds of a column, if its processes have any."""
+    return (of_run[column] for of_run in cores if of_run)
 
 
 def _stored(suite: Suite, column: int) -> tuple[StoredValue, ...]:
@@ -379,12 +459,19 @@ def _stored(suite: Suite, column: int) -> tuple[StoredValue, ...]:
         place = (column - number * _TIMED_ALONE) % tests
         timed = column >= tests or place < _TIMED_ALONE
         alone = suite.stored_alone[number][:, column].tolist() if timed else ()
+        cores = suite.stored_cores[number]
         session = Session(
             id=f"{number}", started_unix_s=number, host="h", ran_count=ran
         )
         values.append(
             StoredValue(
-                value=_value(suite, [log], alone),
+                value=_value(
+                    suite,
+                    [log],
+                    alone,
+                    cores=_of_column(cores[:1], column),
+                    alone_cores=_of_column(cores[1:], column) if timed else (),
+                ),
                 session=session,
                 choice=_choice(suite, suite.stored_choices[number], column),
             )
@@ -406,7 +493,9 @@ def cases_of(suite: Suite) -> list[Case]:
 
 def _case(suite: Suite, column: int, planted: float) -> Case:
     """Return one test, slower by so much on the log scale."""
-    value = _value(suite, [suite.first[column] + planted])
+    value = _value(
+        suite, [suite.first[column] + planted], cores=_of_column(suite.core, column)
+    )
     now = Session(id="now", started_unix_s=1e3, host="h", ran_count=_PART)
     return Case(
         key=RecordKey(test_id=f"{column}"),
@@ -440,9 +529,15 @@ def references_of(suite: Suite, processes: int) -> list[Reference]:
         Reference(
             name=f"{column}",
             bound_class=BoundClass.MEMORY if suite.size.device else BoundClass.HOST,
-            current=_value(suite, [suite.first[column]]),
+            current=_value(
+                suite, [suite.first[column]], cores=_of_column(suite.core, column)
+            ),
             stored=_stored(suite, column),
-            fresh=_value(suite, suite.fresh[:processes, column].tolist()),
+            fresh=_value(
+                suite,
+                suite.fresh[:processes, column].tolist(),
+                cores=_of_column(suite.fresh_cores[:processes], column),
+            ),
         )
         for column in range(suite.size.tests, suite.count)
     ]
@@ -513,6 +608,7 @@ def judge(
                         log + planted.get(column, 0.0)
                         for log in suite.fresh[:CONFIRM, column]
                     ],
+                    cores=_of_column(suite.fresh_cores[:CONFIRM], column),
                 ),
                 choices=tuple(
                     _choice(suite, made, column) for made in suite.choices[:CONFIRM]

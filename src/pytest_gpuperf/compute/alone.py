@@ -16,13 +16,18 @@ combines the suite's value and the fresh ones by their inverse variances
 with s the effect of the suite's value, P the variance of one process, V that of g without
 o, m and w mean and variance of o there. g weighs the places: a place that does not explain
 g has hardly any weight.
+
+Both values are converted to the speed of the stored cores by one power, whose error has a
+variance u. With the distances D and D' of the cores in the suite and alone, it adds
+u (D - D')^2 to V, and (1 - share) D + share D' is what is left of the distance:
+
+    share = (P + u D (D - D')) / (V + w + u (D - D')^2)
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
@@ -88,6 +93,15 @@ class Twice(BulkRecord, frozen=True, kw_only=True):
     def variance(self) -> float:
         """The variance of a single fresh process."""
         return self.alone.floor / self.alone.run_share
+
+    @property
+    def core(self) -> _CoreError:
+        """The error of the correction for the speed of the core."""
+        suite, alone = self.suite.comparison, self.alone.comparison
+        if not alone.core_precision:  # The speed is unknown.
+            return _CoreError(0.0, 0.0, 0.0)
+        variance = 1 / alone.core_precision
+        return _CoreError(variance, suite.core_distance, alone.core_distance)
 
     def spread(self, pool: float) -> float:
         """Return the variance of a process, between the test's own and the usual variance."""
@@ -226,6 +240,42 @@ class _OffsetPlace(NamedTuple):
     def is_far(self) -> bool:
         """True for offsets far beyond all usual and known sizes."""
         return self.variance >= _FAR_VARIANCE
+
+
+class _CoreError(NamedTuple):
+    """
+    The error of the power with which a test follows its core.
+
+    The suite's value and the fresh ones have the same error, at different distances of the
+    core. Where fresh processes have a share of the evidence, less of it may be left.
+    """
+
+    variance: float  # Of the power.
+    in_suite: float  # The core's distance from the stored sessions.
+    alone: float  # The same in the fresh processes.
+
+    @property
+    def of_one(self) -> _CoreError:
+        """The error of a single fresh process, whose core may be as far off as the suite's."""
+        return self._replace(alone=self.in_suite)
+
+    @property
+    def of_step(self) -> float:
+        """The variance of the step from suite to alone."""
+        return self.variance * (self.alone - self.in_suite) ** 2
+
+    def left(self, share: float) -> float:
+        """Return the variance of the correction for a share of the fresh processes."""
+        distance = self.in_suite + share * (self.alone - self.in_suite)
+        return self.variance * distance**2
+
+
+class _Combined(NamedTuple):
+    """The evidence at one place of an offset."""
+
+    effect: float
+    process_left: float  # Variance left of processes, in variances of one.
+    core_left: float  # Variance left by the core's correction.
 
 
 Tail = Callable[..., float]  # `Mixture.beyond` at the test's own variance.
@@ -398,23 +448,17 @@ def judged_together(
             the processes decides.
     """
     gap, spread, open_variance = _gap(test, common, nearest)
-    own_variance = 0.0 if own is None else spread / own.weight
-    redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
-    mean = None if own is None else own.mean + common.ahead
-    expected = _places(common.weights, mean, own_variance, redrawn)
+    core = test.core if nearest is None else test.core.of_one
+    expected = _expected(test, common, own, spread)
     first = residual.difference
     allowed = first + gap - _known_mean(expected)
-    places = _by_gap(expected, gap, open_variance)
-    shares = [spread / (open_variance + place.variance) for place in places]
-    effects = [
-        first + share * (gap - place.mean)
-        for place, share in zip(places, shares, strict=True)
+    places = _by_gap(expected, gap, open_variance + core.of_step)
+    combined = [
+        _combined(place, first, gap, spread, open_variance, common.variance, core)
+        for place in places
     ]
-    # The processes' part of a session's variance, less the share of the fresh processes.
-    own_part = process_share / test.alone.run_share
-    rest = 1 / len(test.alone.stored) + 1 - process_share
-    ratios = [rest + own_part * (1 - share) for share in shares]
-    whole = _mean(places, effects)
+    ratios, extras = _variances(combined, test, residual, core, process_share)
+    whole = _mean(places, [each.effect for each in combined])
     far = sum(place.weight for place in places if place.is_far)
     unlike = far > _FAR_LIKELY and not _is_alike(first, allowed)
     denied = unlike or whole * allowed <= 0
@@ -426,10 +470,13 @@ def judged_together(
     def chance(sign: int, doubted: float) -> float:
         if denied:
             return 1.0
-        beyond_noise = partial(beyond, floor=floor, extra=residual.extra)
+        effects = [
+            sign * each.effect - (doubted if place.is_far else 0.0) - noise
+            for place, each in zip(places, combined, strict=True)
+        ]
         tails = [
-            beyond_noise(sign * e - (doubted if p.is_far else 0.0) - noise, ratio=ratio)
-            for p, e, ratio in zip(places, effects, ratios, strict=True)
+            beyond(effect, ratio=ratio, floor=floor, extra=extra)
+            for effect, ratio, extra in zip(effects, ratios, extras, strict=True)
         ]
         return _mean(places, tails)
 
@@ -439,11 +486,82 @@ def judged_together(
         less=chance(-1, doubt * common.doubt_less),
         ratio=ratios[_likeliest(places)],
         floor=floor,
-        extra=residual.extra,
+        extra=extras[_likeliest(places)],
         gap=gap,
         allowed=allowed,
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
+    )
+
+
+def _expected(
+    test: Twice, common: CommonStep, own: Offset | None, spread: float
+) -> list[_OffsetPlace]:
+    own_variance = 0.0 if own is None else spread / own.weight
+    redrawn = _REDRAWN_MOVED if test.alone.comparison.moved else _REDRAWN
+    mean = None if own is None else own.mean + common.ahead
+    return _places(common.weights, mean, own_variance, redrawn)
+
+
+def _variances(
+    combined: Sequence[_Combined],
+    test: Twice,
+    residual: Residual,
+    core: _CoreError,
+    process_share: float,
+) -> tuple[list[float], list[float]]:
+    """Return each effect's variance, in variances of a session and apart from them."""
+    # The processes' part of a session's variance, less the share of the fresh processes.
+    own_part = process_share / test.alone.run_share
+    rest = 1 / len(test.alone.stored) + 1 - process_share
+    # The correction's other errors are the suite's.
+    other = max(residual.extra - core.left(0.0), 0.0)
+    return (
+        [rest + own_part * each.process_left for each in combined],
+        [other + each.core_left for each in combined],
+    )
+
+
+def _combined(
+    place: _OffsetPlace,
+    first: float,
+    gap: float,
+    spread: float,
+    open_variance: float,
+    common_variance: float,
+    core: _CoreError,
+) -> _Combined:
+    """
+    Combine the suite's value and the fresh ones with the smallest variance.
+
+    Args:
+        place: The size of the offset alone.
+
+        first: The effect of the suite's value.
+
+        gap: The test's step beyond the shared step.
+
+        spread: Variance of a process.
+
+        open_variance: Variance of the gap without the offset and the core.
+
+        common_variance: The part of it that the shared step leaves open.
+
+        core: The error of the correction for the core.
+    """
+    whole = open_variance + place.variance
+    # The covariance of the two: the error is the same in both.
+    shared = core.variance * core.in_suite * (core.in_suite - core.alone)
+    share = min(max((spread + shared) / (whole + core.of_step), 0.0), 1.0)
+    # What the offset and the shared step leave open is no part of a session's variance.
+    # Without the core, processes outweigh it.
+    offset_variance = place.variance + common_variance
+    outweighed = min(share, spread / whole) ** 2 * offset_variance
+    alone = share**2 * (open_variance - common_variance - spread)
+    return _Combined(
+        effect=first + share * (gap - place.mean),
+        process_left=(1 - share) ** 2 + (alone + outweighed) / spread,
+        core_left=core.left(share) + share**2 * offset_variance - outweighed,
     )
 
 

@@ -83,12 +83,19 @@ class AtOneSpeed(Frozen, frozen=True, kw_only=True):
         log_shift: Correction of the current session's values, on a log scale.
 
         variance: Variance of `log_shift`, independent of the test's own variance.
+
+        distance: Distance of the current session's core from the stored ones, on a log
+            scale.
+
+        precision: One over the variance of the power with which the test follows the core.
     """
 
     current: SessionValue
     stored: tuple[SessionValue, ...]
     log_shift: float
     variance: float
+    distance: float
+    precision: float
 
 
 class Residual(BulkRecord, frozen=True, kw_only=True):
@@ -210,7 +217,11 @@ def clock_shift(current: SessionValue, stored: Sequence[SessionValue]) -> float 
 
 
 def at_one_speed(
-    current: SessionValue, stored: Sequence[SessionValue], *, other_python: bool = False
+    current: SessionValue,
+    stored: Sequence[SessionValue],
+    *,
+    other_python: bool = False,
+    also: SessionValue | None = None,
 ) -> AtOneSpeed | None:
     """
     Convert values to the mean speed of the stored sessions' cores.
@@ -224,6 +235,9 @@ def at_one_speed(
         stored: The stored sessions, >= 1 of them.
 
         other_python: Whether another release of Python ran the stored loops.
+
+        also: More processes of the current session, which also show how the test follows
+            the core. None if there are no others.
 
     Returns:
         The converted values. None if the speed is unknown for a process of the current session
@@ -240,7 +254,12 @@ def at_one_speed(
     # Loops, because each comprehension of each test is a call.
     for cores in map(_CORES, sessions):
         loops.append([*map(math.log, map(_LOOP, cores))])  # noqa: PERF401
-    slope, precision = _slope(sessions, loops)
+    # Current processes are compared among themselves only, because the change between
+    # current and stored ones is still unknown. So are those of the suite and those alone.
+    groups = [(known, loops[:-1]), ((current,), loops[-1:])]
+    if also is not None and also.cores and min(also.run_values) > 0:
+        groups.append(((also,), [[*map(math.log, map(_LOOP, also.cores))]]))
+    slope, precision = _slope(groups)
     apart = max(map(max, loops)) - min(map(min, loops))
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
@@ -262,6 +281,8 @@ def at_one_speed(
         log_shift=slope * distance,
         variance=distance**2 / precision
         + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
+        distance=distance,
+        precision=precision,
     )
 
 
@@ -422,20 +443,19 @@ def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
 
 
 def _slope(
-    sessions: Sequence[SessionValue], loops: Sequence[Sequence[float]]
+    groups: Iterable[tuple[Sequence[SessionValue], Sequence[Sequence[float]]]],
 ) -> tuple[float, float]:
+    """Return the power of a test and its precision, by groups of sessions and their loops."""
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
-    for session in sessions:
-        for core in session.cores:
-            weighted += core.slope * core.precision
-            precision += core.precision
-    # Current processes are compared among themselves only, because the change between
-    # current and stored ones is still unknown.
-    for group in (slice(-1), slice(-1, None)):
-        of_group = [*chain.from_iterable(loops[group])]
+    for sessions, loops in groups:
+        for session in sessions:
+            for core in session.cores:
+                weighted += core.slope * core.precision
+                precision += core.precision
+        of_group = [*chain.from_iterable(loops)]
         if len(of_group) <= 1:
             continue  # A single process shows no power.
-        values = chain.from_iterable(map(_RUN_VALUES, sessions[group]))
+        values = chain.from_iterable(map(_RUN_VALUES, sessions))
         times = [*map(math.log, values)]
         usual_loop = median(of_group)
         rests = [*map(sub, times, map(mul, repeat(_USUAL_SLOPE), of_group))]

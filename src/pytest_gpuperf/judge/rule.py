@@ -570,6 +570,8 @@ def comparison_of(
     case: Case,
     policy: Policy,
     confirmation: Confirmation | None = None,
+    *,
+    also: SessionValue | None = None,
 ) -> Comparison | None:
     """
     Return the current value and the stored values to compare with.
@@ -584,6 +586,8 @@ def comparison_of(
 
         confirmation: The fresh processes that replace the first value, or None to use the
             first value.
+
+        also: Other processes of this run, which also show how the test follows its core.
 
     Returns:
         The comparison, or None without a value or without anything to compare with.
@@ -610,7 +614,9 @@ def comparison_of(
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = tuple(map(_VALUE, used))
-    level = at_one_speed(current, stored, other_python="python" in case.moved)
+    level = at_one_speed(
+        current, stored, other_python="python" in case.moved, also=also
+    )
     # Values corrected for core speed are moved only by the rest of the machine drift.
     left = "" if level is None else " at one speed"
     return Comparison(
@@ -618,6 +624,8 @@ def comparison_of(
         stored=stored if level is None else level.stored,
         core_shift=None if level is None else level.log_shift,
         core_variance=0.0 if level is None else level.variance,
+        core_distance=0.0 if level is None else level.distance,
+        core_precision=0.0 if level is None else level.precision,
         session_ids=tuple(map(_SESSION_ID, used)),
         group=group,
         better=direction(case.metric),
@@ -642,10 +650,11 @@ def confirmed_comparison(
 
     None if there is nothing to compare.
     """
-    comparison = comparison_of(case, policy, confirmation)
+    comparison = comparison_of(case, policy, confirmation, also=case.current)
     if comparison is None:
         return None
-    return replace(comparison, suite=comparison_of(case, policy))
+    suite = comparison_of(case, policy, also=confirmation.value)
+    return replace(comparison, suite=suite)
 
 
 def reference_comparisons(
@@ -687,7 +696,11 @@ def _stands_for(reference: Reference, name: str, like: Comparison) -> bool:
 
 
 def _reference_comparison(
-    reference: Reference, like: Comparison, *, fresh: bool
+    reference: Reference,
+    like: Comparison,
+    *,
+    fresh: bool,
+    also: SessionValue | None = None,
 ) -> Comparison | None:
     """
     Return a workload as a control of a class, or None without comparable times.
@@ -702,7 +715,10 @@ def _reference_comparison(
         # Raw times would bring back the core speed that the tests are corrected for.
         # Sessions from before the core loop existed have no speed.
         then = [s for s in then if s.value.cores]
-        alike = at_one_speed(value, [s.value for s in then]) if then else None
+        also = reference.current if fresh else also
+        alike = (
+            at_one_speed(value, [s.value for s in then], also=also) if then else None
+        )
         if alike is None:
             return None
         value = alike.current
@@ -717,7 +733,9 @@ def _reference_comparison(
         exact=False,
         limit=None,
         fresh=fresh,
-        suite=_reference_comparison(reference, like, fresh=False) if fresh else None,
+        suite=_reference_comparison(reference, like, fresh=False, also=reference.fresh)
+        if fresh
+        else None,
         of_part=False,
     )
 

@@ -192,6 +192,11 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
 
         core_variance: Variance of `core_shift`.
 
+        core_distance: Distance of the current core from the stored ones, on a log scale.
+
+        core_precision: One over the variance of the power with which the test follows the
+            core, or 0 if `core_shift` is unknown.
+
         clock_shift: Change of the clock of the device's multiprocessors since the
             stored sessions, on a log scale, or None if unknown.
 
@@ -216,6 +221,8 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     fresh: bool = False
     core_shift: float | None = None
     core_variance: float = 0.0
+    core_distance: float = 0.0
+    core_precision: float = 0.0
     clock_shift: float | None = None
     suite: Comparison | None = None
     of_part: bool = False

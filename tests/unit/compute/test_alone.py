@@ -179,6 +179,53 @@ def test_the_rule_is_what_it_says() -> None:
     assert found.far == pytest.approx(told[-1])
 
 
+def at_distances(test: Twice, in_suite: float, alone: float) -> Twice:
+    """The same test, on cores that are off by so much."""
+    suite, again = (
+        replace(
+            contrast,
+            comparison=replace(
+                contrast.comparison, core_distance=distance, core_precision=25.0
+            ),
+        )
+        for contrast, distance in ((test.suite, in_suite), (test.alone, alone))
+    )
+    return Twice(suite=suite, alone=again)
+
+
+@pytest.mark.parametrize(
+    ("in_suite", "alone"),
+    [(0.0, 0.0), (0.3, 0.0), (0.0, 0.3), (0.3, 0.3), (0.3, -0.2), (0.1, 0.4)],
+)
+def test_an_error_of_the_core_counts_as_far_as_it_is_left(
+    in_suite: float, alone: float
+) -> None:
+    """Suite and fresh processes share it, and are weighed so that the least is left."""
+    test = at_distances(twice(1.6, 1.6), in_suite, alone)
+    u, variance = 1 / 25.0, (in_suite / 5.0) ** 2
+    residual = Residual(difference=math.log(1.6), variance=1e-4, extra=variance + 1e-5)
+    found = judged_together(
+        test,
+        residual,
+        NO_STEP,
+        lambda difference, **_: 0.0,
+        own=Offset(mean=0.0, weight=1e9),
+        process_share=1.0,
+        noise=0.005,
+        limit=0.05,
+    )
+    spread, share = test.spread(NO_STEP.pool), math.pi / 10
+    offset = 0.005**2
+
+    def whole(weight: float) -> float:
+        processes = (1 - weight) ** 2 * spread + weight**2 * (share * spread + offset)
+        return processes + u * (in_suite + weight * (alone - in_suite)) ** 2
+
+    least = min(whole(weight / 1000) for weight in range(1001))
+    left = (found.ratio - 1 / 5) * spread + found.extra - 1e-5
+    assert left == pytest.approx(least, rel=1e-3)
+
+
 def test_a_part_is_judged_by_its_stored_offset() -> None:
     """The mean over what it may be alone; without a stored value 1 in 10 is far off."""
     test = twice(1.3, 1.3).alone

@@ -247,3 +247,24 @@ def test_loop_of_another_python_is_less_sure() -> None:
     assert other is not None
     assert alike.variance == 0
     assert math.sqrt(other.variance) == pytest.approx(0.7 * 0.05)
+
+
+def test_other_processes_of_today_show_the_power_too() -> None:
+    """Among themselves alone: their step to the current value may be a change or an offset."""
+    stored = [session(1.0, loops_s=(FAST_S,)) for _ in range(3)]
+    now = session(1.5, loops_s=(SLOW_S,))
+    steps = [0.8, 1.0, 1.25]
+    also = session(
+        *[7.0 * step for step in steps],
+        loops_s=tuple(FAST_S * step for step in steps),
+    )
+    by_itself = at_one_speed(now, stored)
+    together = at_one_speed(now, stored, also=also)
+    unknown = at_one_speed(now, stored, also=session(7.0))
+
+    assert by_itself is not None
+    assert together is not None
+    assert together.precision > by_itself.precision
+    assert together.variance < by_itself.variance
+    assert together.log_shift > by_itself.log_shift  # They follow their core wholly.
+    assert unknown == by_itself

@@ -21,7 +21,8 @@ from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, metric_of
-from pytest_gpuperf.model.record import BoundClass, RecordKey
+from pytest_gpuperf.model.record import BoundClass, RecordKey, SessionValue
+from pytest_gpuperf.model.sample import CoreSpeed
 from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
 from unit.judge.building import case, confirmation, estimate, processes, stored
 
@@ -406,3 +407,71 @@ def test_offsets_alone_make_no_alarm() -> None:
         by_alone += any(v.alone is not None for v in verdicts)
 
     assert (alarms, by_alone >= 3) == (0, True)
+
+
+FAST_S, SLOW_S = 20e-6, 32e-6
+
+
+def at_cores(
+    values: Sequence[float], loops_s: Sequence[float], *, power: float = 1.0
+) -> SessionValue:
+    """Processes that follow their cores, by a power that each of them hardly shows."""
+    return processes(
+        [
+            v * (loop_s / FAST_S) ** power
+            for v, loop_s in zip(values, loops_s, strict=True)
+        ],
+        cores=tuple(
+            CoreSpeed(loop_s=loop_s, slope=power, precision=2.0) for loop_s in loops_s
+        ),
+    )
+
+
+def on_cores(number: int, factor: float, loop_s: float) -> Case:
+    """A test of steady sessions on fast cores, and of today on another one."""
+    then = [at_cores([v], [FAST_S]) for v in QUIET]
+    subject = case(factor, QUIET, key=RecordKey(test_id=f"at_core_{number}"))
+    stored_alike = tuple(
+        replace(s, value=value) for s, value in zip(subject.stored, then, strict=True)
+    )
+    now = at_cores([factor], [loop_s])
+    return replace(subject, current=now, stored=stored_alike)
+
+
+def judged_on_cores(factor: float, suite_s: float, fresh_s: Sequence[float]) -> Verdict:
+    """The verdict on one of 40 tests: on one core in the suite, and on others alone."""
+    cases = [on_cores(n, 1.0, FAST_S) for n in range(40)]
+    cases[0] = on_cores(0, factor, suite_s)
+    found = {
+        each.name: replace(
+            confirmation(*LIKE, control=True), value=at_cores(LIKE, [FAST_S] * 5)
+        )
+        for each in cases[1:9]
+    }
+    slow = at_cores([factor * v for v in LIKE], fresh_s)
+    found[cases[0].name] = replace(confirmation(*LIKE), value=slow)
+    return settle(cases, found)[0]
+
+
+def test_fresh_processes_on_other_cores_tell_a_change_from_a_slow_core() -> None:
+    """The suite's core was slow, and how a test follows it is unknown: theirs was not."""
+    verdict = judged_on_cores(1.6, SLOW_S, [FAST_S] * 5)
+
+    assert verdict.outcome is Outcome.REGRESSED
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(0.6, abs=0.05)
+
+
+def test_fresh_processes_on_the_same_slow_core_tell_nothing() -> None:
+    """All five agree, and the core may have done to this test what the loop does not show."""
+    verdict = judged_on_cores(1.6, 2 * FAST_S, [2 * FAST_S] * 5)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.reason is Reason.NOT_SIGNIFICANT
+    assert min(verdict.confirmations) > 0.4
+
+
+def test_no_core_makes_a_regression_of_an_unchanged_test() -> None:
+    """Whichever of the suite and the fresh processes ran on the slow cores."""
+    assert judged_on_cores(1.0, SLOW_S, [FAST_S] * 5).outcome is not Outcome.REGRESSED
+    assert judged_on_cores(1.0, FAST_S, [SLOW_S] * 5).outcome is not Outcome.REGRESSED
