@@ -9,6 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, finite, positive, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Completeness, Measured, Run
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import CoreSpeed, Estimate
 from pytest_gpuperf.model.verdict import Limit
 from pytest_gpuperf.model.work import Work
 from unit.model.records import (
@@ -46,9 +47,11 @@ def _reachable(*roots: type) -> list[type]:
 
 
 CROSSING = _reachable(Run, Measured)
+# Those of CoreSpeed are checked where they are read: a run reads some for each stored session.
 FLOATS = [
     (kind, name, form)
     for kind in CROSSING
+    if kind is not CoreSpeed
     for name, form in fields_of(kind).items()
     if form in NUMBERS
 ]
@@ -105,6 +108,16 @@ def test_no_record_holds_what_is_not_finite(
 
     assert caught.value.path
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["[0]", "[-1.0]", "[1e999]", "[1,1e999]", "[1,NaN]", "[1,0,-1]", "[1,0,1e999]"],
+)
+def test_an_impossible_speed_of_a_core_is_not_read(row: str) -> None:
+    """It would correct every value of the session."""
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(row, type=CoreSpeed)
 
 
 def test_an_allowed_change_is_finite() -> None:
