@@ -667,13 +667,13 @@ def test_an_unmeasured_loop_refuses_names_of_no_metric(project: Project) -> None
         body(
             "with gpuperf.steps() as steps:",
             "    run(steps)",
-            'assert steps["fase.forward"]',
+            'assert steps["part.forward"]',
         )
     )
     ended = project.run("--gpuperf-disable")
 
     ended.assert_outcomes(failed=1)
-    assert lines(ended, "UnknownMetricError", "fase.forward")
+    assert lines(ended, "UnknownMetricError", "part.forward")
 
 
 def test_a_recorded_loop_is_judged_again(project: Project) -> None:
