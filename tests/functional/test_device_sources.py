@@ -370,3 +370,51 @@ def test_the_kernels_of_a_call_are_a_fact(project: Project) -> None:
     assert "remedy" not in other
     assert "accepted test_it.py::test_call: 1 session dropped" in accepted
     assert "judged 1 of 1: 1 unchanged" in again
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ({"LAUNCHES": "1"}, "launches 2 -> 1"),
+        ({"KERNEL": "saxpy"}, "saxpy"),
+        ({"KERNEL": "saxpy", "LAUNCHES": "3"}, "saxpy"),
+    ],
+)
+def test_fewer_or_other_kernels_fail_too(
+    project: Project, variable: dict[str, str], said: str
+) -> None:
+    """A call that runs less, or something else in as many launches, does other work."""
+    fake_cuda.with_cupti(project)
+    project.write(
+        """
+        import os
+
+        import seen_by_cupti
+
+        double = seen_by_cupti.double
+        name = os.environ.get("KERNEL", "axpy")
+        seen_by_cupti.launched = lambda ns: double.launch(name, ns)
+        """,
+        "conftest.py",
+    )
+    project.write("""
+        import os
+
+        import gpu
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"launches.kernels": "0 %"})
+        def test_call():
+            for _ in range(int(os.environ.get("LAUNCHES", "2"))):
+                gpu.launch()
+    """)
+    run(project, "--gpuperf-update=all")
+    same = run(project, "--gpuperf-baseline=.gpuperf")
+    for name, value in variable.items():
+        project.environment.setenv(name, value)
+    other = run(project, "--gpuperf-baseline=.gpuperf")
+
+    assert "judged 1 of 1: 1 unchanged" in same
+    assert "1 failed" in other
+    assert "the kernels are not those of the baseline" in other
+    assert said in other
