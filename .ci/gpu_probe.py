@@ -510,7 +510,8 @@ def workloads() -> Iterator[Row]:
     """Do the reference workloads load, how steady are they, and what does a set cost?"""
     import torch
 
-    from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS, CudaWorkloads
+    from pytest_gpuperf.collect.base import GPU_WORKLOADS
+    from pytest_gpuperf.collect.gpu_workloads import CudaWorkloads
     from pytest_gpuperf.collect.runtime import driver_library
 
     torch.zeros(1, device="cuda")

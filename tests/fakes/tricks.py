@@ -864,10 +864,10 @@ TRICKS: dict[str, tuple[str, str]] = {
     "generator_in_range": (
         UNREAD,
         """
-        @pytest.mark.gpuperf(limits=["time <= 10 ms"])
+        @pytest.mark.gpuperf(limits=["time <= 1 s"])
         def test_it(gpuperf):
             with gpuperf.range("rows"):
-                rows = (sorted(X) for _ in range(20))
+                rows = (sorted(X) for _ in range(20_000))
         """,
     ),
     "own_lazy": (
@@ -1559,7 +1559,7 @@ HONEST: dict[str, str] = {
                         if n == 0: import decimal, mailbox
                         if n == 1: import imaplib, smtplib, ftplib
                         if n == 2: import tarfile, zipfile, lzma
-                        if n == 3: import poplib, nntplib, telnetlib
+                        if n == 3: import poplib, shelve, netrc
                         if n == 4: import xmlrpc.client, wsgiref.simple_server
                         sum(X[:500])
         """,

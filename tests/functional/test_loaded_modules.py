@@ -6,8 +6,10 @@ from pathlib import Path
 
 from fakes.project import Project
 
-# Of the package alone. Both may fall, and whoever raises one says why here.
-MOST_MODULES, MOST_LINES = 126, 49_200
+# Of the package alone. Both may fall, and whoever raises one says why here. The last module
+# is `settings`, which `options` contained: pytest starts without it. The last 500 lines are
+# evidence of work that was not done, and workloads and identities of a GPU's code.
+MOST_MODULES, MOST_LINES = 127, 49_700
 # Whole rooms and libraries that such a run needs nothing of.
 NEVER = (
     "jinja2",

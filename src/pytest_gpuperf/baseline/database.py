@@ -202,7 +202,7 @@ class DatabaseStore:
         that is sent again is known.
 
         Args:
-            newest_count: Sessions that stay of each series, besides the oldest.
+            newest_count: Sessions that stay of each series, in addition to the oldest.
 
             dry_run: Whether to count only.
 

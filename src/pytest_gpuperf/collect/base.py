@@ -23,6 +23,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _callers: set[CodeType] = set()
 
+# The workloads of a GPU. A class needs three controls (docs/judging.md section 2).
+GPU_WORKLOADS = ("gpu-compute", "gpu-copy", "gpu-latency")
 # The modes that a test may request.
 _CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)
 CACHE_REMEDY = 'write "cold" or "warm"'

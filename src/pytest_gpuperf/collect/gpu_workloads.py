@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
+from pytest_gpuperf.collect.base import GPU_WORKLOADS
 from pytest_gpuperf.collect.runtime import raise_failure
 from pytest_gpuperf.collect.timing.events import CudaEvents
 from pytest_gpuperf.errors import CollectError
 
-# docs/judging.md section 2: a class needs three controls.
-GPU_WORKLOADS = ("gpu-compute", "gpu-copy", "gpu-latency")
 _SUCCESS = 0
 _SM_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 _LEGACY_STREAM = 0
@@ -117,7 +116,7 @@ class GpuSet(Protocol):
 class WorkingGpu(Protocol):
     """A GPU that reference workloads run on. Tests replace it with one of known speed."""
 
-    def ready(self) -> Any:  # noqa: ANN401 - a context manager of a GpuSet, or of None
+    def ready(self) -> AbstractContextManager[GpuSet | None]:
         """
         Return a block in which the workloads can run, or in which there is no GPU (None).
 

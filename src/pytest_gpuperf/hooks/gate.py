@@ -52,8 +52,7 @@ _MARKUP: dict[Style, dict[str, bool]] = {
 _PASSED = (0, None)
 # Traceback styles that do not show the whole text of a failure.
 _BRIEF = frozenset({"no", "line"})
-
-
+# Name of the plugin that shows held tests.
 _HELD = "gpuperf-held"
 
 

@@ -489,7 +489,10 @@ def case_of(
         launches=_launches(estimate, about, compared, sessions)
         if estimate is not None and estimate.source == Source.NCU_REPORT
         else None,
-        code=_code(usable, choice, compared, sessions),
+        # Most measurements have no machine code at hand.
+        code=_code(usable, choice, compared, sessions)
+        if usable and usable[0].code_digest is not None
+        else None,
     )
 
 
@@ -499,8 +502,6 @@ def _code(
     comparable: Sequence[StoredValue],
     sessions: Iterable[StoredRecord],
 ) -> Sameness | None:
-    if not records or records[0].code_digest is None:  # Nearly always.
-        return None
     ids = set(map(_SESSION_ID, comparable))
     return same_code(
         [record for record in records if record.choice == choice],

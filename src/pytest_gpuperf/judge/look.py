@@ -40,6 +40,7 @@ from pytest_gpuperf.judge.rule import (
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
+from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
@@ -425,7 +426,8 @@ def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
 
         policy: The rule's constants.
     """
-    proven = {case.key.test_id for case in steady if case.runs_same_code}
+    same = [case for case in steady if case.code is Sameness.SAME]
+    proven = {case.key.test_id for case in same if case.runs_same_code}
     first = [case for case in steady if case.key.test_id in proven]
     others = [case for case in steady if case.key.test_id not in proven]
     return _some_of(first, policy, others=others)

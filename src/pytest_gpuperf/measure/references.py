@@ -19,10 +19,10 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpuperf.collect.base import GPU_WORKLOADS
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.disk import DISK_WORKLOADS
 from pytest_gpuperf.collect.environment import known_facts, soft_facts
-from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS
 from pytest_gpuperf.collect.timing.readings import (
     HOST_PRECISION,
     LEAST_UNINTERRUPTED,

@@ -15,12 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
-from pytest_gpuperf.collect.runtime import driver_library
-from pytest_gpuperf.collect.timing.differences import (
-    are_one_set,
-    differ,
-    tolerance_for,
-)
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.timing.readings import HOST_PRECISION, use_is_known
@@ -250,6 +244,7 @@ class TimingMeasurer:
         if not is_asked or site.device() is None or site.devices.confidential:
             return None
         from pytest_gpuperf.collect.gpu_workloads import CudaWorkloads
+        from pytest_gpuperf.collect.runtime import driver_library
 
         return CudaWorkloads(driver_library())
 
@@ -488,7 +483,8 @@ class TimingMeasurer:
             use_unknown=use_unknown,
             judged=judged,
         )
-        self._note_use(record)
+        if in_use or record.bound_class is BoundClass.DISK:
+            self._note_use(record)
         if in_use:
             record = self._with_observations(record, observations, timing)
         if self.counters is None:
@@ -591,6 +587,13 @@ def _differing(
     requests: Sequence[TimedCall], timings: Sequence[Timing]
 ) -> tuple[Note, ...]:
     """Return a doubt if two functions return different results for the same inputs."""
+    # Imported here, because few tests compare two functions.
+    from pytest_gpuperf.collect.timing.differences import (
+        are_one_set,
+        differ,
+        tolerance_for,
+    )
+
     if any(request.setup or len(request.inputs or "1") > 1 for request in requests):
         return ()
     codes = {note.code for timing in timings for note in timing.notes}

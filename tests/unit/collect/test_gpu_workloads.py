@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from fakes import fake_cuda
-from pytest_gpuperf.collect.gpu_workloads import _PTX, GPU_WORKLOADS, CudaWorkloads
+from pytest_gpuperf.collect.base import GPU_WORKLOADS
+from pytest_gpuperf.collect.gpu_workloads import _PTX, CudaWorkloads
 from pytest_gpuperf.errors import CollectError
 
 

@@ -12,9 +12,9 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.disk import FakeDisk
 from fakes.gpu import FakeGpu
+from pytest_gpuperf.collect.base import GPU_WORKLOADS
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.disk import DISK_WORKLOADS
-from pytest_gpuperf.collect.gpu_workloads import GPU_WORKLOADS
 from pytest_gpuperf.measure.references import METHOD, References, reference_records
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.gap import Gap, GapCode

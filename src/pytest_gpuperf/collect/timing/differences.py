@@ -36,7 +36,7 @@ class Tolerance(NamedTuple):
     absolute: float = _ZERO
 
     def wider(self, absolute: float) -> Tolerance:
-        """Return the tolerance for numbers beside larger ones."""
+        """Return the tolerance for numbers next to larger ones."""
         return self._replace(absolute=max(self.absolute, absolute))
 
 

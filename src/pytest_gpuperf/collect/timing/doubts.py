@@ -19,7 +19,6 @@ from math import inf
 
 from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.timing.differences import differ
 from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
     Place,
@@ -288,6 +287,9 @@ class Doubts:
             args, kwargs = request.args, dict(request.kwargs)
         else:
             return
+        # Imported here, because few tests have a reference.
+        from pytest_gpuperf.collect.timing.differences import differ
+
         if differ(output, reference(*args, **kwargs)):
             text = f"the function does not return what its reference returns{words}"
             yield Note(code="wrong-result", text=text, doubt=True)

@@ -632,7 +632,7 @@ class _Pages:
         Add the lines without a host to the GPU of the same UUID on a host.
 
         Exporters write some lines without the label of the host. A UUID names one GPU in
-        the world, but of several hosts nobody knows which one a line is of.
+        the world. With several hosts, the host of such a line is unknown.
         """
         hosts: dict[str, set[str]] = {}
         for entity in self.entities:
