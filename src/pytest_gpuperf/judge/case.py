@@ -490,9 +490,7 @@ def case_of(
         if estimate is not None and estimate.source == Source.NCU_REPORT
         else None,
         # Most measurements have no machine code at hand.
-        code=_code(usable, choice, compared, sessions)
-        if usable and usable[0].code_digest is not None
-        else None,
+        code=_code(usable, choice, compared, sessions) if about.code_digest else None,
     )
 
 
