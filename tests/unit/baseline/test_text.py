@@ -277,7 +277,7 @@ DAMAGED = {
         9,
         "it differs from its checksum",
     ),
-    "bad text": (GOOD.replace(b"c0ffee", b"c0ffe\xff", 1), 9, "utf-8"),
+    "bad text": (GOOD.replace(b"c0ffee", b"c0ffe\xff", 1), 9, "UTF-8"),
     "no comma": (GOOD.replace(b'"test"', b'"test" 1', 1), 9, "it is not JSON"),
     "no end": (GOOD.replace(b'"},\n{', b'"}\n{', 1), 9, "it is not JSON"),
     "wrong type": (GOOD.replace(b'[["time"', b"[[5", 1), 9, "values[0]"),
@@ -307,7 +307,7 @@ def test_a_damaged_line_is_left_out_and_named(case: tuple[bytes, int, str]) -> N
 
     first = stored_text.damage[0]
     assert (first.path, first.line) == ("x.json", line)
-    assert reason in first.reason
+    assert reason.lower() in first.reason.lower()  # msgspec's words have changed
     assert kept == (() if line == 6 else (stored(2),))
     if line < 8:
         assert stored_text.damage[1].reason == "its session or its facts are left out"

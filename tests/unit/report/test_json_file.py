@@ -41,9 +41,13 @@ def test_the_schema_of_the_package_is_the_schema_of_the_records() -> None:
 
 
 def ordered(part: Any) -> Any:
-    """Return a schema whose alternatives have one order: that of msgspec has changed."""
+    """Return a schema as every msgspec writes it.
+
+    The order of alternatives has changed, and the names of a mapping are typed from 0.23 on.
+    """
     if isinstance(part, dict):
-        return {name: ordered(part[name]) for name in sorted(part)}
+        names = sorted(part.keys() - {"propertyNames"})
+        return {name: ordered(part[name]) for name in names}
     if isinstance(part, list):
         return sorted(map(ordered, part), key=json.dumps)
     return part
