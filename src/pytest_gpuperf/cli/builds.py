@@ -12,6 +12,7 @@ from pytest_gpuperf.cli.output import (
     print_table,
     told_on_terminals,
 )
+from pytest_gpuperf.collect.binary.listing import numbered
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import ConfigError, ReportError
@@ -21,14 +22,17 @@ from pytest_gpuperf.measure.inventory import Build, read_baseline
 from pytest_gpuperf.model.inventory import (
     Fate,
     KernelChange,
+    ListedKernel,
     inventory_text,
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.builds import (
     change_columns,
     change_facts,
+    change_notes,
     change_summary,
     inventory_columns,
+    spill_lines,
 )
 from pytest_gpuperf.report.lines import document
 
@@ -62,7 +66,7 @@ def compare_code(files: Sequence[str], arguments: argparse.Namespace) -> int:
                 )
             )
     was, now = builds
-    changes = code_changes(was.kernels, now.kernels)
+    changes = code_changes(was.kernels, now.kernels, unread=_unread_chips(was, now))
     with told_on_terminals("reading instructions"):
         changes, remarks = _with_instructions(was, now, changes)
     title = f"{files[0]} -> {files[1]}"
@@ -89,10 +93,14 @@ def _with_instructions(
     ]
     if not pairs:
         return changes, []
-    old, old_gap = was.with_instructions({before for before, _ in pairs})
-    new, new_gap = now.with_instructions({after for _, after in pairs})
-    gaps = dict.fromkeys(gap for gap in (old_gap, new_gap) if gap is not None)
-    return code_changes(old, new), [*gaps]
+    old, old_gaps = was.with_instructions({before for before, _ in pairs})
+    new, new_gaps = now.with_instructions({after for _, after in pairs})
+    gaps = dict.fromkeys((*old_gaps, *new_gaps))
+    return code_changes(old, new, unread=_unread_chips(was, now)), [*gaps]
+
+
+def _unread_chips(was: Build, now: Build) -> set[str]:
+    return was.unread_chips | now.unread_chips
 
 
 def inventory(arguments: argparse.Namespace) -> int:
@@ -118,10 +126,10 @@ def inventory(arguments: argparse.Namespace) -> int:
         )
     title = ", ".join(arguments.libraries)
     if baseline is None or is_first:
-        remarks = [*build.unread]
+        remarks = [*spill_lines(build.kernels), *build.unread]
         if is_first:
             remarks.append(f"written to {baseline}")
-            _write(baseline, build)
+            _write(baseline, build.kernels)
         kernels = build.kernels
         return print_table(
             form,
@@ -136,11 +144,15 @@ def inventory(arguments: argparse.Namespace) -> int:
                 },
             ),
         )
-    changes = code_changes(old, build.kernels)
+    changes = code_changes(old, build.kernels, unread=build.unread_chips)
     remarks = [*build.unread]
     if arguments.update:
-        _write(baseline, build)
+        kept = [c.was for c in changes if c.fate is Fate.UNREAD and c.was is not None]
+        _write(baseline, numbered([*build.kernels, *kept]))
         remarks.append(f"{baseline} is updated")
+        if kept:
+            lines = display.plural(len(kept), "line")
+            remarks.append(f"{lines} of kernels that are not read stay in it")
         fail_on = FailOn.NEVER
     elif not code_passes(changes, fail_on):
         remarks.append(f"to accept it, run the command with --update: {baseline}")
@@ -168,9 +180,9 @@ def _fail_on(arguments: argparse.Namespace) -> FailOn:
     return fail_on
 
 
-def _write(path: str, build: Build) -> None:
+def _write(path: str, kernels: Sequence[ListedKernel]) -> None:
     try:
-        write_whole(Path(path), inventory_text(build.kernels))
+        write_whole(Path(path), inventory_text(kernels))
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror or error})"
         raise ReportError(message, remedy="write elsewhere, or free space") from error
@@ -187,7 +199,7 @@ def _print_changes(
 ) -> int:
     table, left_out = change_columns(changes, form, top=_MOST_ROWS)
     more = [f"{left_out} more kernels; --format=json has all"] if left_out else []
-    below = [*more, change_summary(changes), *remarks]
+    below = [*more, *change_notes(changes), change_summary(changes), *remarks]
     print_table(
         form,
         title=title,

@@ -65,6 +65,7 @@ from pytest_gpuperf.report.kernels import (
     CompiledKernel,
     compiled_columns,
     compiled_facts,
+    doubt_lines,
     kernels_bytes,
 )
 from pytest_gpuperf.report.launches import (
@@ -547,6 +548,7 @@ def show_binary(
     remarks = [
         *contents.unread,
         *lacking,
+        *doubt_lines(rows),
         "occupancy n/a: give the threads of a block with --block"
         if block is None
         else "shared and occupancy are without what a launch asks for, as Triton's do",

@@ -7,10 +7,18 @@ anything, or lost an instruction that others cannot replace at the same speed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 
 from pytest_gpuperf.compute.kernels import family
 from pytest_gpuperf.judge.files import FailOn
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedKernel
 
 # Facts of which less is better, the most telling first.
@@ -27,7 +35,10 @@ _FAILING = {
 
 
 def code_changes(
-    was: Iterable[ListedKernel], now: Iterable[ListedKernel]
+    was: Iterable[ListedKernel],
+    now: Iterable[ListedKernel],
+    *,
+    unread: Collection[str] = (),
 ) -> list[KernelChange]:
     """
     Compare the kernels of two builds.
@@ -40,6 +51,9 @@ def code_changes(
         was: The kernels of the first build.
 
         now: The kernels of the second build.
+
+        unread: The numbers of the chips, as `sm_90`, of which code could not be read in
+            one of the builds. Their kernels are not gone, and not new.
 
     Returns:
         A change for each kernel, in order of name and target.
@@ -55,7 +69,18 @@ def code_changes(
         *(KernelChange(was=kernel, now=None, fate=Fate.GONE) for kernel in left),
         *map(_added, right),
     ]
+    changes = [
+        replace(change, fate=Fate.UNREAD, steps=())
+        if None in (change.was, change.now) and is_of_chip(change.kernel, unread)
+        else change
+        for change in changes
+    ]
     return sorted(changes, key=lambda change: change.kernel.key)
+
+
+def is_of_chip(kernel: ListedKernel, numbers: Collection[str]) -> bool:
+    """Return whether a kernel is for one of some numbers of chips, as sm_90a is for sm_90."""
+    return kernel.target.rstrip("af") in numbers
 
 
 def code_passes(changes: Iterable[KernelChange], fail_on: FailOn) -> bool:

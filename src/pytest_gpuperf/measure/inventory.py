@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.extraction import Unread
 from pytest_gpuperf.collect.binary.listing import listed_kernels, numbered
 from pytest_gpuperf.collect.binary.read import (
     Cubin,
@@ -19,6 +20,7 @@ from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import CaptureFormatError, CollectError, RecordError
+from pytest_gpuperf.model.activity import chips_in_doubt
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.inventory import ListedKernel, read_inventory
 
@@ -73,6 +75,8 @@ class Build:
         kernels: The kernels in order of name and target.
 
         unread: Sentences about what was left out.
+
+        unread_chips: The numbers of the chips of which code was left out, as `sm_90`.
     """
 
     def __init__(
@@ -85,13 +89,14 @@ class Build:
         keeps_code: bool = False,
     ) -> None:
         self.unread: list[str] = []
+        self.unread_chips: set[str] = set()
         self._runner = runner
         self._code: list[tuple[Cubin, list[ListedKernel]]] = []
         demangle = native_demangler()
         every: list[ListedKernel] = []
         lacking: list[CaptureFormatError] = []
         for path in _files(paths):
-            unread: list[str] = []
+            unread: list[Unread] = []
             cubins = each_cubin(path, runner=runner, target=target, unread=unread)
             try:
                 for cubin in cubins:
@@ -108,7 +113,10 @@ class Build:
                 if not error.is_whole:
                     raise
                 lacking.append(error)
-            self.unread += (f"{path.name}: {sentence}" for sentence in unread)
+            self.unread += (f"{path.name}: {left_out.sentence}" for left_out in unread)
+            self.unread_chips.update(
+                chip for left_out in unread for chip in left_out.chips
+            )
         if lacking and not every:
             raise lacking[0]
         # Of a chosen chip, the files for other chips are no news.
@@ -117,7 +125,7 @@ class Build:
 
     def with_instructions(
         self, digests: Collection[str]
-    ) -> tuple[list[ListedKernel], str | None]:
+    ) -> tuple[list[ListedKernel], list[str]]:
         """
         Return the kernels, some of them with their instructions and spills.
 
@@ -125,7 +133,7 @@ class Build:
             digests: The digests of these kernels.
 
         Returns:
-            All kernels, and a sentence if instructions were not read.
+            All kernels, and sentences about instructions that were not read.
         """
         chosen = [
             (cubin, listed)
@@ -134,28 +142,35 @@ class Build:
         ]
         size_bytes = sum(len(cubin.content) for cubin, _ in chosen)
         if size_bytes > MOST_BYTES:
-            return [*self.kernels], (
-                f"instructions are not compared: the changed code has {size_bytes} B, and "
-                f"only {MOST_BYTES} B are read; choose one chip with --target"
+            sentence = (
+                "instructions are not compared: the changed code has more than "
+                f"{MOST_BYTES} B; choose one chip with --target"
             )
+            return [*self.kernels], [sentence]
         try:
-            mixes = iter(read_mixes([c for c, _ in chosen], runner=self._runner))
+            mixes = read_mixes([c for c, _ in chosen], runner=self._runner)
         except CollectError as error:
-            return [*self.kernels], f"instructions are not compared: {error}"
-        by_digest = {}
-        for _, listed in chosen:
-            for kernel in listed:
-                mix = next(mixes)
-                by_digest[kernel.digest] = (mix.counts, mix.spills_bytes)
-        return [*_with_mixes(self.kernels, by_digest)], None
+            return [*self.kernels], [f"instructions are not compared: {error}"]
+        listed_ones = [kernel for _, listed in chosen for kernel in listed]
+        by_code = {
+            (kernel.digest, kernel.target): (mix.counts, mix.spills_bytes)
+            for kernel, mix in zip(listed_ones, mixes, strict=True)
+        }
+        doubts = chips_in_doubt(
+            (kernel.target, mix) for kernel, mix in zip(listed_ones, mixes, strict=True)
+        )
+        return [*_with_mixes(self.kernels, by_code)], [
+            f"instructions of {', '.join(chips)} are not compared: {doubt}"
+            for doubt, chips in doubts.items()
+        ]
 
 
 def _with_mixes(
     kernels: Iterable[ListedKernel],
-    mixes: Mapping[str, tuple[Mapping[str, int] | None, int | None]],
+    mixes: Mapping[tuple[str, str], tuple[Mapping[str, int] | None, int | None]],
 ) -> Iterator[ListedKernel]:
     for kernel in kernels:
-        classes, spills_bytes = mixes.get(kernel.digest, (None, None))
+        classes, spills_bytes = mixes.get((kernel.digest, kernel.target), (None, None))
         if spills_bytes is None:
             spills_bytes = kernel.spills_bytes
         yield replace(kernel, classes=classes, spills_bytes=spills_bytes)

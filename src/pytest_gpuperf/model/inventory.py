@@ -85,6 +85,7 @@ class Fate(str, Enum):
     WORSE = "worse"
     NEW = "new"
     GONE = "gone"
+    UNREAD = "not read"  # In one build, code for this chip could not be read.
 
 
 class CodeStep(Frozen, frozen=True, kw_only=True):
@@ -114,9 +115,9 @@ class KernelChange(Frozen, frozen=True, kw_only=True):
     A kernel in two builds.
 
     Attributes:
-        was: The kernel in the first build, or None if it is new.
+        was: The kernel in the first build, or None if it is new or was not read.
 
-        now: The kernel in the second build, or None if it is gone.
+        now: The kernel in the second build, or None if it is gone or was not read.
 
         fate: The result.
 

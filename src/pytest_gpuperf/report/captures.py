@@ -386,10 +386,20 @@ def told_apart(names: Iterable[str]) -> Mapping[str, str]:
     alike: dict[str, list[str]] = {}
     for text in plain.values():
         alike.setdefault(_beginning(text), []).append(text)
-    return {
-        name: _from_its_own(text, siblings) if len(siblings) > 1 else _whole(name)
+    short = {
+        name: _from_its_own(text, siblings, max) if len(siblings) > 1 else _whole(name)
         for name, text in plain.items()
         for siblings in (alike[_beginning(text)],)
+    }
+    # The end of a name alone may be that of another instance.
+    twins: dict[str, list[str]] = {}
+    for name, shown in short.items():
+        twins.setdefault(shown, []).append(plain[name])
+    return {
+        name: shown
+        if len(twins[shown]) == 1
+        else _from_its_own(plain[name], twins[shown], min)
+        for name, shown in short.items()
     }
 
 
@@ -402,10 +412,21 @@ def _whole(name: str) -> str:
     return kernel_name(name, _NAME_WIDTH)
 
 
-def _from_its_own(name: str, siblings: Sequence[str]) -> str:
-    """Return the head of a name, and the part from the first difference to all siblings on."""
-    others = (other for other in siblings if other != name)
-    common = max(_common_count(name, other) for other in others)
+def _from_its_own(
+    name: str, siblings: Sequence[str], choose: Callable[[Iterable[int]], int]
+) -> str:
+    """
+    Return the head of a name, and the part from a difference to its siblings on.
+
+    Args:
+        name: The name.
+
+        siblings: Names, among them `name`.
+
+        choose: `max` for the first difference to all siblings, `min` to any.
+    """
+    others = [other for other in siblings if other != name]
+    common = choose(_common_count(name, other) for other in others)
     start = max(name.rfind(mark, 0, common) + 1 for mark in _MARKS)
     if start <= _HEAD_WIDTH:
         return _whole(name)

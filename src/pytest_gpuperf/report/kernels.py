@@ -6,7 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from pytest_gpuperf.model.activity import InstructionMix, KernelResources, Occupancy
+from pytest_gpuperf.model.activity import (
+    InstructionMix,
+    KernelResources,
+    Occupancy,
+    chips_in_doubt,
+)
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
@@ -385,7 +390,12 @@ class CompiledKernel(Frozen, frozen=True, kw_only=True):
 
 
 def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column, ...]:
-    """Return the table of some kernels, without columns that have no value."""
+    """
+    Return the table of some kernels, without columns that have no value.
+
+    Why the code of a whole chip is unknown is not repeated in each row; see `doubt_lines`.
+    """
+    told = _doubts(rows)
 
     def column(
         head: str, text: Callable[[CompiledKernel], str], *, right: bool = True
@@ -400,7 +410,8 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
     short = told_apart(called)
     names = tuple(spelled(short[name]) for name in called)
     columns = (
-        Column(head="kernel", cells=names, shrinks=True),
+        # Instances of a template are not told apart by fewer characters.
+        Column(head="kernel", cells=names, shrinks=True, least=KERNEL_WIDTH),
         column("chip", lambda row: row.kernel.target, right=False),
         column("registers", lambda row: str(row.kernel.registers_count)),
         column(
@@ -414,9 +425,27 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         column("shared", lambda row: _kib(row.kernel.shared_bytes)),
         column("occupancy", _occupancy_text, right=False),
         column("code", lambda row: str(row.mix.classes().get(_ALL, ""))),
-        column("most of it", _classes_text, right=False),
+        column(
+            "most of it",
+            lambda row: "" if row.mix.doubt in told else _classes_text(row),
+            right=False,
+        ),
     )
     return tuple(column for column in columns if any(column.cells))
+
+
+def doubt_lines(rows: Sequence[CompiledKernel]) -> list[str]:
+    """Return why the instructions of whole chips are unknown, a sentence for each reason."""
+    remedies = {row.mix.doubt: row.mix.remedy for row in rows}
+    return [
+        f"instructions n/a for {', '.join(chips)}: "
+        + "; ".join(filter(None, (doubt, remedies[doubt])))
+        for doubt, chips in _doubts(rows).items()
+    ]
+
+
+def _doubts(rows: Sequence[CompiledKernel]) -> dict[str, tuple[str, ...]]:
+    return chips_in_doubt((row.kernel.target, row.mix) for row in rows)
 
 
 def _registers(number: int | None) -> str:

@@ -16,7 +16,13 @@ from pytest_gpuperf.model.inventory import (
     inventory_text,
     read_inventory,
 )
-from pytest_gpuperf.report.builds import step_text
+from pytest_gpuperf.report.builds import (
+    change_columns,
+    change_notes,
+    inventory_columns,
+    spill_lines,
+    step_text,
+)
 
 
 def kernel(name: str = "gemm<64>", **facts: Any) -> ListedKernel:
@@ -165,6 +171,71 @@ def test_a_new_kernel_that_spills_is_worse() -> None:
     (plain,) = code_changes([], [kernel()])
 
     assert (spilling.fate, plain.fate) == (Fate.WORSE, Fate.NEW)
+
+
+def test_a_kernel_whose_chip_was_not_read_is_not_judged() -> None:
+    """It may be in the other build. A pair of which both were read is judged as ever."""
+    was = [kernel("a", target="sm_90a"), kernel("b", target="sm_80"), kernel("c")]
+    now = [kernel("b", target="sm_90", spills_bytes=4), kernel("c", registers=65)]
+
+    changes = code_changes(was, now, unread={"sm_90"})
+
+    assert {(c.kernel.kernel, c.kernel.target): c.fate for c in changes} == {
+        ("a", "sm_90a"): Fate.UNREAD,
+        ("b", "sm_80"): Fate.GONE,
+        ("b", "sm_90"): Fate.UNREAD,
+        ("c", "sm_90"): Fate.WORSE,
+    }
+    unread = [c for c in changes if c.fate is Fate.UNREAD]
+    assert code_passes(unread, FailOn.WORSE)
+    assert not code_passes(unread, FailOn.ANY)
+
+
+def test_a_chip_of_one_build_is_a_sentence() -> None:
+    """Not a row for each of its kernels, unless one spills."""
+    was = [kernel("a"), kernel("b"), kernel("a", target="sm_50")]
+    now = [
+        *(kernel("a"), kernel("a", target="sm_120")),
+        kernel("b", target="sm_120", spills_bytes=4, stack_bytes=8),
+    ]
+
+    changes = code_changes(was, now)
+    columns, left_out = change_columns(changes, "text", top=None)
+
+    assert columns[0].cells == ("b", "b")
+    assert columns[1].cells == ("sm_120", "sm_90")
+    assert columns[2].cells == ("WORSE, new", "gone")
+    assert left_out == 0
+    assert change_notes(changes) == [
+        "chips that are gone, with all kernels: sm_50 (1)",
+        "new chips, with all kernels: sm_120 (2)",
+    ]
+
+
+def test_kernels_that_spill_are_named() -> None:
+    """The largest first; what is unknown is not counted as none."""
+    kernels = [
+        kernel("a", spills_bytes=8),
+        kernel("b", spills_bytes=None, stack_bytes=16),
+        kernel("c", spills_bytes=0, scalar_spills=1, target="gfx942"),
+        kernel("d", spills_bytes=28, scalar_spills=11, target="gfx950"),
+    ]
+
+    spilling = {c.head: c.cells for c in inventory_columns(kernels)}["with spills"]
+
+    assert spilling == ("1", "1", "1, 1 n/a")
+    assert spill_lines(kernels) == [
+        "d for gfx950 spills 28 B and 11 scalar registers",
+        "a for sm_90 spills 8 B",
+        "c for gfx942 spills 1 scalar register",
+        (
+            "spills n/a: of NVIDIA's kernels with stack, because they are instructions; "
+            "gpuperf show counts them"
+        ),
+    ]
+    assert spill_lines([kernel()]) == []
+    many = [kernel(f"k{n}", spills_bytes=4) for n in range(12)]
+    assert spill_lines(many)[-1] == "2 more kernels with spills; --format=json has all"
 
 
 def test_worse_fails_and_any_difference_if_chosen() -> None:

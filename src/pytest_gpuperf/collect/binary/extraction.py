@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_gpuperf.collect.binary.containers import (
     FatbinPart,
@@ -46,6 +47,20 @@ def fault_of(finished: Finished) -> Fault | None:
     return None
 
 
+class Unread(NamedTuple):
+    """
+    Code that is left out.
+
+    Attributes:
+        sentence: What is left out, and why.
+
+        chips: The numbers of the chips of which code is left out, as `sm_90`.
+    """
+
+    sentence: str
+    chips: tuple[str, ...] = ()
+
+
 class Extracted(Frozen, frozen=True, kw_only=True):
     """
     What could be extracted.
@@ -59,19 +74,16 @@ class Extracted(Frozen, frozen=True, kw_only=True):
     cubins: Mapping[Path, str]
     faults: Mapping[str, tuple[Fault, Finished]]
 
-    def sentences(self) -> Iterator[str]:
-        """Yield a sentence for each kind of fault."""
+    def unread(self) -> Iterator[Unread]:
+        """Yield what is left out, once for each kind of fault."""
         read = {*self.cubins.values()}
         for fault in Fault:
-            chips = [
-                f"{name} (a part)" if name in read else name
-                for name, (kind, _) in self.faults.items()
-                if kind is fault
-            ]
+            chips = tuple(n for n, (kind, _) in self.faults.items() if kind is fault)
             if chips:
                 verb, them = ("is", "it") if len(chips) == 1 else ("are", "them")
                 end = fault.value.format(them=them)
-                yield f"{', '.join(chips)} {verb} not read: {end}"
+                names = (f"{n} (a part)" if n in read else n for n in chips)
+                yield Unread(f"{', '.join(names)} {verb} not read: {end}", chips)
 
 
 def extract_by_part(

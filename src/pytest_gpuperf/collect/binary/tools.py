@@ -99,6 +99,10 @@ def find_tool(
     )
 
 
+# What NVIDIA's tools write before a reason.
+_PREFIX = re.compile(r"^\w+ (?:fatal|error)\s*:\s*")
+
+
 def last_line(finished: Finished) -> str:
     """Return the last line of a tool's output, or the exit status if there is none."""
     lines = finished.log_tail.rstrip(".").splitlines()
@@ -120,9 +124,10 @@ def refusal(
 
         newer_helps: Whether a newer version of the tool may read it.
     """
+    reason = _PREFIX.sub("", last_line(finished))
     update = f", or update it (pip install -U {tool.wheel})" if newer_helps else ""
     return CollectorFailedError(
-        f"{tool.name} cannot read {what}: {last_line(finished)}",
+        f"{tool.name} cannot read {what}: {reason}",
         remedy=f"put the {tool.name} of the toolkit that compiled it on PATH{update}",
         argv=finished.argv,
         exit_code=finished.exit_code,
