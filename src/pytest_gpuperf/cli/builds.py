@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.binary.listing import numbered
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import ConfigError, ReportError
-from pytest_gpuperf.judge.builds import code_changes, code_passes
+from pytest_gpuperf.judge.builds import code_changes, code_passes, unknown_spills
 from pytest_gpuperf.judge.files import FailOn
 from pytest_gpuperf.measure.inventory import Build, read_baseline
 from pytest_gpuperf.model.inventory import (
@@ -91,10 +91,12 @@ def _with_instructions(
         and change.now is not None
         and change.fate in _INSTRUCTIONS
     ]
-    if not pairs:
+    # A new name must not hide a spill.
+    new_ones = unknown_spills(changes)
+    if not (pairs or new_ones):
         return changes, []
     old, old_gaps = was.with_instructions({before for before, _ in pairs})
-    new, new_gaps = now.with_instructions({after for _, after in pairs})
+    new, new_gaps = now.with_instructions({*(after for _, after in pairs), *new_ones})
     gaps = dict.fromkeys((*old_gaps, *new_gaps))
     return code_changes(old, new, unread=_unread_chips(was, now)), [*gaps]
 
@@ -126,33 +128,12 @@ def inventory(arguments: argparse.Namespace) -> int:
         )
     title = ", ".join(arguments.libraries)
     if baseline is None or is_first:
-        remarks = [*spill_lines(build.kernels), *build.unread]
-        if is_first:
-            remarks.append(f"written to {baseline}")
-            _write(baseline, build.kernels)
-        kernels = build.kernels
-        return print_table(
-            form,
-            title=f"{title}: {display.plural(len(kernels), 'kernel')}",
-            table=inventory_columns(kernels),
-            remarks=remarks,
-            content=document(
-                "inventory",
-                {
-                    "kernels": [*_as_json(build)],
-                    "remarks": remarks,
-                },
-            ),
-        )
-    changes = code_changes(old, build.kernels, unread=build.unread_chips)
-    remarks = [*build.unread]
+        return _print_list(build, form, title=title, written_to=baseline)
+    with told_on_terminals("reading instructions"):
+        changes, gaps = build.changes_since(old)
+    remarks = [*build.unread, *gaps]
     if arguments.update:
-        kept = [c.was for c in changes if c.fate is Fate.UNREAD and c.was is not None]
-        _write(baseline, numbered([*build.kernels, *kept]))
-        remarks.append(f"{baseline} is updated")
-        if kept:
-            lines = display.plural(len(kept), "line")
-            remarks.append(f"{lines} of kernels that are not read stay in it")
+        remarks += _updated(baseline, build, changes)
         fail_on = FailOn.NEVER
     elif not code_passes(changes, fail_on):
         remarks.append(f"to accept it, run the command with --update: {baseline}")
@@ -164,6 +145,35 @@ def inventory(arguments: argparse.Namespace) -> int:
         command="inventory --baseline",
         fail_on=fail_on,
     )
+
+
+def _print_list(build: Build, form: str, *, title: str, written_to: str | None) -> int:
+    """Print the kernels of a build, and write them to a file if it is named."""
+    kernels = build.kernels
+    remarks = [*spill_lines(kernels), *build.unread]
+    if written_to is not None:
+        remarks.append(f"written to {written_to}")
+        _write(written_to, kernels)
+    return print_table(
+        form,
+        title=f"{title}: {display.plural(len(kernels), 'kernel')}",
+        table=inventory_columns(kernels),
+        remarks=remarks,
+        content=document(
+            "inventory", {"kernels": [*_as_json(build)], "remarks": remarks}
+        ),
+    )
+
+
+def _updated(baseline: str, build: Build, changes: Sequence[KernelChange]) -> list[str]:
+    """Write a baseline anew, and return what was done. Nothing is known of unread code."""
+    kept = [c.was for c in changes if c.fate is Fate.UNREAD and c.was is not None]
+    _write(baseline, numbered([*build.kernels, *kept]))
+    done = [f"{baseline} is updated"]
+    if kept:
+        lines = display.plural(len(kept), "line")
+        done.append(f"{lines} of kernels that are not read stay in it")
+    return done
 
 
 def _as_json(build: Build) -> Iterator[dict[str, object]]:

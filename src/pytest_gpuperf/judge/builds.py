@@ -6,6 +6,7 @@ anything, or lost an instruction that others cannot replace at the same speed.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import (
     Callable,
@@ -27,6 +28,8 @@ _NEEDS = ("spills_bytes", "scalar_spills", "stack_bytes", "registers", "shared_b
 _NEUTRAL = ("scalar_registers", "code_bytes")
 _WIDTHS = (1, 2, 4, 8, 16, 32)  # Bytes of an access, as in the names of classes.
 _BITS_PER_BYTE = 8
+# Of a family, whose digits are `#`. Some libraries have a version in a namespace.
+_NAMESPACES = re.compile(r"(?:\(anonymous namespace\)::|[\w#]+::)+")
 _FAILING = {
     FailOn.WORSE: frozenset({Fate.WORSE}),
     FailOn.ANY: frozenset(Fate) - {Fate.SAME},
@@ -44,8 +47,8 @@ def code_changes(
     Compare the kernels of two builds.
 
     Kernels are paired by name, target and code, then by name, target and number, then by
-    code and target, then by name without tile sizes and digests, if only one kernel of
-    each build has such a name.
+    code and target, then by name without tile sizes and digests, and at last also without
+    namespaces, if only one kernel of each build has such a name.
 
     Args:
         was: The kernels of the first build.
@@ -64,6 +67,7 @@ def code_changes(
     pairs += _paired(left, right, lambda k: k.key)
     pairs += _paired(left, right, lambda k: (k.digest, k.target))
     pairs += _paired(left, right, lambda k: (family(k.kernel), k.target), alone=True)
+    pairs += _paired(left, right, lambda k: (_own_name(k.kernel), k.target), alone=True)
     changes = [
         *(_change(before, after) for before, after in pairs),
         *(KernelChange(was=kernel, now=None, fate=Fate.GONE) for kernel in left),
@@ -76,6 +80,17 @@ def code_changes(
         for change in changes
     ]
     return sorted(changes, key=lambda change: change.kernel.key)
+
+
+def unknown_spills(changes: Iterable[KernelChange]) -> set[str]:
+    """Return the digests of new kernels of which it is not known whether they spill."""
+    return {
+        change.now.digest
+        for change in changes
+        if change.now is not None
+        and change.fate is Fate.NEW
+        and change.now.spills_bytes is None
+    }
 
 
 def is_of_chip(kernel: ListedKernel, numbers: Collection[str]) -> bool:
@@ -130,11 +145,18 @@ def _change(was: ListedKernel, now: ListedKernel) -> KernelChange:
 
 def _added(kernel: ListedKernel) -> KernelChange:
     """Return a new kernel, which is worse if it spills: a rename must hide no spill."""
-    spills_bytes = kernel.spills_bytes or 0
-    if not spills_bytes:
-        return KernelChange(was=None, now=kernel, fate=Fate.NEW)
-    step = CodeStep(fact="spills_bytes", was=0, now=spills_bytes, is_worse=True)
-    return KernelChange(was=None, now=kernel, fate=Fate.WORSE, steps=(step,))
+    steps = tuple(
+        CodeStep(fact=fact, was=0, now=spilled, is_worse=True)
+        for fact in ("spills_bytes", "scalar_spills")
+        for spilled in (getattr(kernel, fact) or 0,)
+        if spilled
+    )
+    fate = Fate.WORSE if steps else Fate.NEW
+    return KernelChange(was=None, now=kernel, fate=fate, steps=steps)
+
+
+def _own_name(name: str) -> str:
+    return _NAMESPACES.sub("", family(name))
 
 
 def _steps(was: ListedKernel, now: ListedKernel) -> list[CodeStep]:

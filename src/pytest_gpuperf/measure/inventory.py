@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,10 @@ from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import CaptureFormatError, CollectError, RecordError
+from pytest_gpuperf.judge.builds import code_changes, unknown_spills
 from pytest_gpuperf.model.activity import chips_in_doubt
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.inventory import ListedKernel, read_inventory
+from pytest_gpuperf.model.inventory import KernelChange, ListedKernel, read_inventory
 
 # Limit of the code whose instructions are compared, for each build [B]. nvdisasm reads
 # 1 MB in some 5 s.
@@ -91,7 +93,10 @@ class Build:
         self.unread: list[str] = []
         self.unread_chips: set[str] = set()
         self._runner = runner
-        self._code: list[tuple[Cubin, list[ListedKernel]]] = []
+        self._paths, self._target = paths, target
+        self._code: list[tuple[Cubin, list[ListedKernel]]] | None = None
+        if keeps_code:
+            self._code = []
         demangle = native_demangler()
         every: list[ListedKernel] = []
         lacking: list[CaptureFormatError] = []
@@ -107,7 +112,7 @@ class Build:
                             for index, kernel in enumerate(listed)
                         ]
                     every += listed
-                    if keeps_code:
+                    if self._code is not None:
                         self._code.append((cubin, listed))
             except CaptureFormatError as error:
                 if not error.is_whole:
@@ -135,18 +140,19 @@ class Build:
         Returns:
             All kernels, and sentences about instructions that were not read.
         """
-        chosen = [
-            (cubin, listed)
-            for cubin, listed in self._code
-            if any(kernel.digest in digests for kernel in listed)
-        ]
-        size_bytes = sum(len(cubin.content) for cubin, _ in chosen)
-        if size_bytes > MOST_BYTES:
-            sentence = (
-                "instructions are not compared: the changed code has more than "
-                f"{MOST_BYTES} B; choose one chip with --target"
-            )
-            return [*self.kernels], [sentence]
+        chosen = []
+        size_bytes = 0
+        for cubin, listed in self._again() if self._code is None else self._code:
+            if not any(kernel.digest in digests for kernel in listed):
+                continue
+            chosen.append((cubin, listed))
+            size_bytes += len(cubin.content)
+            if size_bytes > MOST_BYTES:
+                sentence = (
+                    "instructions are not compared: the changed code has more than "
+                    f"{MOST_BYTES} B; choose one chip with --target"
+                )
+                return [*self.kernels], [sentence]
         try:
             mixes = read_mixes([c for c, _ in chosen], runner=self._runner)
         except CollectError as error:
@@ -162,6 +168,41 @@ class Build:
         return [*_with_mixes(self.kernels, by_code)], [
             f"instructions of {', '.join(chips)} are not compared: {doubt}"
             for doubt, chips in doubts.items()
+        ]
+
+    def _again(self) -> Iterator[tuple[Cubin, list[ListedKernel]]]:
+        """Yield the code once more, for libraries whose code is too much to keep."""
+        demangle = native_demangler()
+        for path in _files(self._paths):
+            cubins = each_cubin(
+                path, runner=self._runner, target=self._target, unread=[]
+            )
+            # Files without a kernel were reported when they were listed.
+            with contextlib.suppress(CaptureFormatError):
+                for cubin in cubins:
+                    yield cubin, listed_kernels(cubin, demangle=demangle)
+
+    def changes_since(
+        self, old: Sequence[ListedKernel]
+    ) -> tuple[list[KernelChange], list[str]]:
+        """
+        Return the changes since a baseline, and sentences about spills that are unknown.
+
+        NVIDIA's spills are instructions, which are read of new kernels with stack: else
+        another name would hide a spill.
+        """
+        changes = code_changes(old, self.kernels, unread=self.unread_chips)
+        unknown = unknown_spills(changes)
+        if not unknown:
+            return changes, []
+        kernels, gaps = self.with_instructions(unknown)
+        changes = code_changes(old, kernels, unread=self.unread_chips)
+        count = len(unknown_spills(changes))
+        if not (gaps and count):
+            return changes, []
+        reasons = "; ".join(gap.partition(": ")[2] for gap in gaps)
+        return changes, [
+            f"spills of {count} new kernels with stack are unknown: {reasons}"
         ]
 
 

@@ -42,6 +42,7 @@ _NAMES = {
     "occupancy": ("occupancy", "fraction"),
     "code_bytes": ("code", "bytes"),
 }
+_SPILLS = {"spills_bytes": "spill", "scalar_spills": "scalar spill"}
 # Worse, better.
 _INSTRUCTIONS = {
     "tensor": ("tensor instruction gone", "tensor instruction added"),
@@ -69,10 +70,9 @@ def step_text(step: CodeStep) -> str:
         return "stack has no bound any more"
     name, unit = _NAMES[step.fact]
     was, now = (_value(number, unit) for number in (step.was, step.now))
-    if step.fact == "spills_bytes" and not step.was:
-        return f"spill added: {now}"
-    if step.fact == "spills_bytes" and not step.now:
-        return f"spill gone: {was}"
+    if step.fact in _SPILLS and not (step.was and step.now):
+        spill = _SPILLS[step.fact]
+        return f"{spill} gone: {was}" if step.was else f"{spill} added: {now}"
     return f"{name} {was} -> {now}"
 
 
@@ -174,7 +174,10 @@ def _why(change: KernelChange) -> str:
     reasons = [step_text(step) for step in change.steps]
     was, now = change.was, change.now
     if was is not None and now is not None and was.kernel != now.kernel:
-        reasons.append(f"was {kernel_name(escape(was.kernel), _NAME_WIDTH)}")
+        name, other = (plain_name(escape(k.kernel)) for k in (was, now))
+        if name == other:  # Overloads differ only in their parameters.
+            name = escape(was.kernel)
+        reasons.append(f"was {kernel_name(name, _NAME_WIDTH)}")
     return ", ".join(reasons)
 
 

@@ -220,6 +220,49 @@ def test_an_inventory_is_a_ratchet(
     run("inventory", leaner, "--baseline", file, "--fail-on=any", code=1)
 
 
+@pytest.mark.parametrize("command", ["compare", "inventory"])
+def test_a_new_name_hides_no_spill_of_nvidias_code(
+    run: Commands, tmp_path: Path, command: str
+) -> None:
+    """
+    Its spills are instructions, which are read of a new kernel with stack, and of no other.
+    """
+    tools()
+    was, now = tmp_path / "was", tmp_path / "now"
+    for folder, names in ((was, ["mix"]), (now, ["mix", "kernels"])):
+        folder.mkdir()
+        for name in names:
+            file = GOLD / f"{name}_sm_80.cubin"
+            (folder / file.name).write_bytes(file.read_bytes())
+    baseline = tmp_path / "kernels.jsonl"
+    run("inventory", was, f"--baseline={baseline}", "--update")
+    before = (was,) if command == "compare" else (f"--baseline={baseline}",)
+
+    text = run(command, *before, now, code=1)
+
+    assert "WORSE, new  spill added: 680 B" in text
+    assert "1 worse, 3 new" in text
+
+
+def test_spills_that_are_too_much_to_read_are_unknown(
+    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And said to be: nothing is called free of spills that was not read."""
+    tools()
+    baseline = tmp_path / "kernels.jsonl"
+    file = GOLD / "mix_sm_80.cubin"
+    run("inventory", file, f"--baseline={baseline}", "--update")
+    monkeypatch.setattr("pytest_gpuperf.measure.inventory.MOST_BYTES", 1000)
+
+    library = GOLD / "kernels_sm_80.cubin"
+    text = run("inventory", library, f"--baseline={baseline}")
+
+    assert (
+        "spills of 2 new kernels with stack are unknown: the changed code has more than "
+        "1000 B; choose one chip with --target"
+    ) in " ".join(text.split())
+
+
 def test_an_inventory_lists_each_chip(builds: tuple[Path, Path], run: Commands) -> None:
     """Without a baseline it is a summary, and JSON has every kernel."""
     text = run("inventory", builds[1])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.judge.builds import code_changes, code_passes
+from pytest_gpuperf.judge.builds import code_changes, code_passes, unknown_spills
 from pytest_gpuperf.judge.files import FailOn
 from pytest_gpuperf.model.inventory import (
     Fate,
@@ -236,6 +236,49 @@ def test_kernels_that_spill_are_named() -> None:
     assert spill_lines([kernel()]) == []
     many = [kernel(f"k{n}", spills_bytes=4) for n in range(12)]
     assert spill_lines(many)[-1] == "2 more kernels with spills; --format=json has all"
+
+
+def test_a_new_kernel_with_scalar_spills_is_worse() -> None:
+    """They are spills, too."""
+    (found,) = code_changes([], [kernel(scalar_spills=30)])
+
+    assert found.fate is Fate.WORSE
+    assert [step_text(step) for step in found.steps] == ["scalar spill added: 30"]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("lib::sum(float*)", "lib2::sum(float*)"),
+        ("culj91::decode<(culj91::Timing)0>()", "culj92::decode<(culj92::Timing)0>()"),
+        ("void (anonymous namespace)::sum<64>(int)", "void sum<128>(int)"),
+    ],
+)
+def test_a_kernel_in_another_namespace_is_the_same_one(was: str, now: str) -> None:
+    """Else a version in a namespace would make all kernels gone and new."""
+    before, after = kernel(was), kernel(now, registers=65, digest="2")
+
+    assert change(before, after).fate is Fate.WORSE
+
+
+def test_two_kernels_of_a_name_in_other_namespaces_are_not_guessed() -> None:
+    """Neither of them is the old one for sure."""
+    now = [kernel(f"{space}::sum()", digest=space) for space in ("a", "b")]
+
+    changes = code_changes([kernel("lib::sum()")], now)
+
+    assert sorted(c.fate.value for c in changes) == ["gone", "new", "new"]
+
+
+def test_new_kernels_with_unknown_spills_are_found() -> None:
+    """Their instructions have to be read."""
+    now = [
+        kernel("unknown", digest="2", stack_bytes=8, spills_bytes=None),
+        kernel("known", digest="3"),
+    ]
+
+    assert unknown_spills(code_changes([], now)) == {"2"}
+    assert unknown_spills(code_changes(now, now)) == set()
 
 
 def test_worse_fails_and_any_difference_if_chosen() -> None:
