@@ -283,6 +283,60 @@ def test_code_that_is_not_read_is_neither_gone_nor_new(
     assert "4 lines of kernels that are not read stay in it" in text
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_fatbin_whose_entry_is_too_long_is_refused(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """The code behind it is not found, and cuobjdump ends with 0."""
+    _need_tools()
+    path = tmp_path / "lies.fatbin"
+    path.write_bytes(FATBIN[:24] + struct.pack("<Q", 2**60) + FATBIN[32:])
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 4
+    assert "lies.fatbin: is cut off or damaged" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_code_of_another_machine_in_a_fatbin_hides_no_other(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """cuobjdump stops at it; the other chips are read on their own."""
+    _need_tools()
+    path = tmp_path / "amd.fatbin"
+    path.write_bytes(fatbin({90: CUBIN, 80: code_object([kernel("k")])}))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("4 same" if command == "compare" else "4 kernels") in text
+    assert "sm_80 is not read" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [b"s\nale", b"s\x1b[1m", b"|<b>|", b"`````", b"\xff\xfe\xe9\x80\xc3"]
+)
+def test_a_hostile_name_of_nvidias_code_hides_no_kernel(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    command: str,
+    name: bytes,
+) -> None:
+    """cuobjdump prints it as it is, a line break in it, too."""
+    _need_tools()
+    path = tmp_path / "evil.cubin"
+    path.write_bytes(CUBIN.replace(b"scale", name))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("4 same" if command == "compare" else "4 kernels") in text
+    assert "_Z" not in text  # The others are demangled.
+    assert text.replace("\n", "").isprintable()
+
+
 def both_vendors(fatbins: bytes) -> bytes:
     """Return a library with code for gfx942, and with fatbins."""
     bundles = bundle({"gfx942": code_object([kernel("k")])})

@@ -160,6 +160,13 @@ def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
     ]
 
 
+def has_linked_fatbins(content: bytes | mmap.mmap) -> bool:
+    """Return True for a fatbin, and for a library or program with a section of them."""
+    if content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC:
+        return True
+    return any(section.name in _LINKED for section in sections(content))
+
+
 def names_fatbins(content: bytes | mmap.mmap) -> bool:
     """Return True for a fatbin, and for a file or archive with a section of fatbins."""
     if content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,7 @@ from pytest_gpuperf.collect.binary.containers import (
     FatbinPart,
     fatbin_of,
     fatbin_parts,
+    has_linked_fatbins,
     mapped,
 )
 from pytest_gpuperf.collect.binary.tools import (
@@ -21,6 +23,7 @@ from pytest_gpuperf.collect.binary.tools import (
     refusal,
 )
 from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen
 
 
@@ -29,18 +32,24 @@ class Fault(Enum):
 
     DROPPED = "this cuobjdump has dropped {them}"
     UNKNOWN = "this cuobjdump does not know {them}"
-    INVALID = "this cuobjdump finds an invalid ELF file in {them}"
+    INVALID = (
+        "this cuobjdump finds an invalid ELF file in {them}, and another version on PATH "
+        "may read {them}"
+    )
 
 
 _CHIP = re.compile(r"'sm_\w+'")
 _DROPPED = "has been removed"
-_INVALID = "Invalid ELF"
+_INVALID = (
+    "Invalid ELF",
+    "Invalid gpu architecture",
+)  # The second: of another machine.
 
 
 def fault_of(finished: Finished) -> Fault | None:
     """Return why cuobjdump stopped, or None if other parts would fail as well."""
     words = last_line(finished)
-    if _INVALID in words:
+    if any(invalid in words for invalid in _INVALID):
         return Fault.INVALID
     if _CHIP.search(words):
         return Fault.DROPPED if _DROPPED in words else Fault.UNKNOWN
@@ -76,7 +85,7 @@ class Extracted(Frozen, frozen=True, kw_only=True):
 
     def unread(self) -> Iterator[Unread]:
         """Yield what is left out, once for each kind of fault."""
-        read = {*self.cubins.values()}
+        read = {target.rstrip("af") for target in self.cubins.values()}
         for fault in Fault:
             chips = tuple(n for n, (kind, _) in self.faults.items() if kind is fault)
             if chips:
@@ -138,6 +147,41 @@ def extract_by_part(
             else:
                 faults[name] = fault, finished
     return Extracted(cubins=cubins, faults=faults)
+
+
+def passed_over(
+    path: Path, cubins: Mapping[Path, str], *, label: str
+) -> tuple[Unread, ...]:
+    """
+    Return the code that cuobjdump left out without an error.
+
+    Args:
+        path: A binary that cuobjdump has read.
+
+        cubins: The target of each extracted cubin, by file.
+
+        label: The name of the binary in messages.
+
+    Raises:
+        CaptureFormatError: A part ends outside of the file, so that those behind it were
+            not found.
+    """
+    with mapped(path) as content:
+        if not has_linked_fatbins(content):
+            return ()
+        parts = fatbin_parts(content)
+        if any(part.end > len(content) for part in parts):
+            message, remedy = "is cut off or damaged", "compile or copy it again"
+            raise CaptureFormatError(message, remedy=remedy, path=label)
+    if len(parts) <= len(cubins):
+        return ()
+    lost = Counter(f"sm_{part.chip}" for part in parts)
+    lost -= Counter(target.rstrip("af") for target in cubins.values())
+    chips = tuple(sorted(lost))
+    names = ", ".join(chips)
+    return (
+        Unread(f"not all code for {names} is read: cuobjdump passes over it", chips),
+    )
 
 
 def _halves(group: Sequence[FatbinPart]) -> list[list[FatbinPart]]:

@@ -32,12 +32,13 @@ from pytest_gpuperf.collect.binary.containers import (
     sections,
 )
 from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
-from pytest_gpuperf.collect.binary.elf import ELF_MAGIC
+from pytest_gpuperf.collect.binary.elf import ELF_MAGIC, Symbol
 from pytest_gpuperf.collect.binary.extraction import (
     Fault,
     Unread,
     extract_by_part,
     fault_of,
+    passed_over,
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import CODE, MACHINE_CUDA, read_module
@@ -471,8 +472,8 @@ def _head(image: Image) -> bytes:
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label) from error
 
 
-def _refuse_unfinished(content: bytes, image: Image) -> None:
-    """Raise if a cubin is damaged, or if its resources are not final."""
+def _refuse_unfinished(content: bytes, image: Image) -> Sequence[Symbol]:
+    """Return the symbols of a cubin, or raise if it is damaged or not linked yet."""
     module = read_module(content, label=image.label)
     has_code = any(section.name.startswith(CODE) for section in module.sections)
     if has_code and not module.symbols:
@@ -488,6 +489,7 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
             path=image.label,
             is_whole=True,
         )
+    return module.symbols
 
 
 def _code_of(
@@ -559,8 +561,8 @@ def _nvidia_cubins(
         unread += left_out
         for file, of in files.items():
             content = file.read_bytes()
-            _refuse_unfinished(content, image)
-            compiled = compiled_kernels(tool, file, of, runner=runner)
+            names = [symbol.name for symbol in _refuse_unfinished(content, image)]
+            compiled = compiled_kernels(tool, file, of, runner=runner, names=names)
             unbounded = without_stack_bound(content, {k.name for k in compiled}, of)
             kernels = tuple(
                 replace(
@@ -605,6 +607,8 @@ def _cubins_of(
         cubins, unread = _readable(
             path, target, folder, finished, tool=tool, runner=runner
         )
+    else:
+        unread = passed_over(path, cubins, label=image.label)
     if not cubins:
         raise CaptureFormatError(
             "has no kernel compiled for a chip",

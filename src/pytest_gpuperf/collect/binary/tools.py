@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect.runner import Finished, Runner
@@ -100,7 +100,7 @@ def find_tool(
 
 
 # What NVIDIA's tools write before a reason.
-_PREFIX = re.compile(r"^\w+ (?:fatal|error)\s*:\s*")
+_PREFIX = re.compile(r"^\w+ (?:fatal|error|warning)\s*:\s*")
 
 
 def last_line(finished: Finished) -> str:
@@ -140,6 +140,7 @@ _EXTRACTED = re.compile(
     r"^Extracting ELF file\s+\d+: (.+\.(sm_\w+)\.cubin)\s*$", re.MULTILINE
 )
 _FUNCTION = re.compile(r"^\s*Function (.+):\s*\n(.*)$", re.MULTILINE)
+_NO_NAME_HAS = "\0"  # Names of ELF end with it.
 _USAGE = re.compile(r"([A-Z]+)(?:\[\d+\])?:(\w+)")
 _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
@@ -181,7 +182,7 @@ def extract_cubins(
 
 
 def compiled_kernels(
-    tool: str, cubin: Path, target: str, *, runner: Runner
+    tool: str, cubin: Path, target: str, *, runner: Runner, names: Iterable[str] = ()
 ) -> tuple[KernelResources, ...]:
     """
     Return the resources of every kernel in a cubin, as cuobjdump prints them.
@@ -195,6 +196,8 @@ def compiled_kernels(
 
         runner: Starts the tool.
 
+        names: The names of the functions, for those that contain a line break.
+
     Raises:
         CollectorFailedError: The tool failed, or its output has an unknown format.
     """
@@ -203,8 +206,13 @@ def compiled_kernels(
     if finished.exit_code:
         raise refusal(CUOBJDUMP, finished)
     text = finished.stdout.decode("utf-8", "replace")
-    functions = _FUNCTION.findall(text)
-    kernels = (_kernel(name, line, target, finished) for name, line in functions)
+    for name in names:
+        if "\n" in name:
+            text = text.replace(name, name.replace("\n", _NO_NAME_HAS))
+    kernels = (
+        _kernel(name.replace(_NO_NAME_HAS, "\n"), line, target, finished)
+        for name, line in _FUNCTION.findall(text)
+    )
     return tuple(kernel for kernel in kernels if kernel is not None)
 
 
@@ -267,7 +275,8 @@ def demangled_names(
         The demangled name by mangled name. Empty if no demangler is on PATH or if the
         demangler fails, because a measurement must not be lost for a name.
     """
-    distinct = sorted(set(names))
+    # The programs read a name from each line.
+    distinct = sorted({name for name in names if "\n" not in name})
     tool = next((path for name in tools if (path := shutil.which(name))), None)
     if tool is None or not distinct:
         return {}
