@@ -699,15 +699,19 @@ def test_an_invalid_file_does_not_hide_the_others() -> None:
     # Of chip 80, each half is asked for, and both parts of the second half.
     assert targets(contents) == ["sm_80", "sm_80", "sm_90a"]
     assert contents.unread == (
-        "sm_80 (a part) is not read: this cuobjdump finds an invalid ELF file in it, and "
-        "another version on PATH may read it",
+        (
+            "sm_80 (a part) is not read: this cuobjdump finds an invalid ELF file in it, and "
+            "another version on PATH may read it"
+        ),
     )
     runner = FakeCuobjdump(("sm_80", USAGE), ("sm_90a", USAGE), invalid=[0, 2])
     contents = read_cubins(fatbin(80, 90, 75), runner=runner, tool="t")
     assert targets(contents) == ["sm_90a"]
     assert contents.unread == (
-        "sm_75, sm_80 are not read: this cuobjdump finds an invalid ELF file in them, and "
-        "another version on PATH may read them",
+        (
+            "sm_75, sm_80 are not read: this cuobjdump finds an invalid ELF file in them, and "
+            "another version on PATH may read them"
+        ),
     )
 
 
