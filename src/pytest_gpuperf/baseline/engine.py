@@ -273,7 +273,6 @@ class SqliteEngine:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of SQLite into errors with a remedy."""
         try:
             yield
         except sqlite3.Error as error:

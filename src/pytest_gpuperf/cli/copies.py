@@ -186,7 +186,6 @@ def migrate(arguments: argparse.Namespace) -> int:
 
 
 def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
-    """Return the machine, the measurement and the session of each record of a store."""
     return {
         (slug, key, record.session.id)
         for slug in store.slugs()
@@ -196,7 +195,6 @@ def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
 
 
 def _copied(store: Store, slugs: Sequence[str], target: Store) -> int:
-    """Copy the sessions of some machines, and return their number."""
     by_session = _by_session(store, slugs)
     for changes in by_session:
         target.write_all(changes)
@@ -299,7 +297,6 @@ def _read(path: str) -> tuple[ForeignResults, Session]:
 
 
 def _changes(results: ForeignResults, session: Session) -> dict[str, list[StoreChange]]:
-    """Return the changes that add the session, by machine."""
     by_key: dict[tuple[str, RecordKey], list[ForeignTime]] = {}
     for time in results.times:
         place = (

@@ -174,6 +174,5 @@ def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
 
 
 def _plain(markdown: str) -> str:
-    """Return Markdown as plain text in one line."""
     text = _LINK.sub(r"\1", " ".join(markdown.split()))
     return escape(_STRONG.sub(r"\1", text).replace("`", "").replace("\\|", "|"))

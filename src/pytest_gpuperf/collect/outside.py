@@ -154,7 +154,6 @@ def _name_in_packages(path: str) -> str:
 
 
 def _installed_names() -> frozenset[str]:
-    """Return the names of files and folders that installed packages have recorded."""
     return frozenset(
         line.partition("/")[0].partition(",")[0].partition(".")[0]
         for package in importlib.metadata.distributions()

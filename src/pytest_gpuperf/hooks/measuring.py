@@ -143,7 +143,6 @@ def _counter_requests(
 
 
 def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
-    """Return the metrics that the markers of some tests name."""
     judged: dict[str, None] = {}
     for test in tests:
         if test.plan.limits or test.plan.max_regression:

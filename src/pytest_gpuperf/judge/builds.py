@@ -167,7 +167,6 @@ def _instruction_steps(
 
 
 def _unfused(classes: Mapping[str, int]) -> int:
-    """Return the number of additions and multiplications that are not fused."""
     every = sum(classes.get(name, 0) for name in ("fp64", "fp32", "fp16"))
     return every - classes.get("fma", 0)
 

@@ -131,7 +131,6 @@ def _point(
 
 
 def _marks(pairs: Sequence[_Valued]) -> Iterator[HistoryMark]:
-    """Yield the changes of hard facts, of the kernels and of the accepted level."""
     for place, ((was, old), (now, new)) in enumerate(pairwise(pairs), start=1):
         if new.series > old.series:
             yield HistoryMark(place=place, text="accepted")
@@ -230,7 +229,6 @@ def _without_ends(
 def _placed(
     move: HistoryMove, places: Sequence[int], marks: Iterable[HistoryMark]
 ) -> HistoryMove:
-    """Return a change of the points that count, by the places of all points."""
     first, last = places[move.first], places[move.last]
     near = [mark.text for mark in marks if first <= mark.place <= last]
     return replace(
@@ -248,7 +246,6 @@ def _fraction(log: float) -> float:
 
 
 def _machines(kind: str, stored: Stored) -> list[SlowMachine]:
-    """Return the machines of a kind that moved, by the times of all tests."""
     sessions: dict[str, tuple[StoredRecord, dict[object, float], dict[object, float]]]
     sessions = {}
     for key, records in stored.items():

@@ -200,7 +200,6 @@ def smallest_seen(
 def _confirmation(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
-    """Return the confirmation of a case, or None. Controls do not confirm themselves."""
     confirmation = confirmations.get(case.name)
     return None if confirmation is None or confirmation.control else confirmation
 
@@ -380,7 +379,6 @@ def _by_itself(
 
 
 def _adjusted(p_values: Sequence[float | None], count: int) -> list[float]:
-    """Return p-values adjusted over all pairs with noise, 1 for a missing p-value."""
     adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
 

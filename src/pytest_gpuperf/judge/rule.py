@@ -791,7 +791,6 @@ _CLASS_NAMES = {each: each.value for each in BoundClass}
 
 
 def _class_prefix(subject: Case | Reference) -> str:
-    """Return the prefix of a class name, different on every host."""
     on_host = "" if subject.host is None else f"{subject.host.key} "
     return f"{on_host}{_CLASS_NAMES[subject.bound_class]} "
 

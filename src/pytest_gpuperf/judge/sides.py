@@ -528,5 +528,4 @@ def _without_values(
 
 
 def _against(verdict: Verdict) -> Verdict:
-    """Return a verdict against a revision that has no blocks."""
     return replace(verdict, baseline=None, against=AgainstEvidence(block_count=0))

@@ -360,9 +360,6 @@ def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:
-    """
-    Return the records measured by the suite, empty if only confirming processes have records.
-    """
     return [record for record in records if record.role.of_suite]
 
 

@@ -173,7 +173,6 @@ def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
 def _by_value(
     files: Iterable[ShardFile], value_of: Callable[[ShardFile], str | None]
 ) -> dict[str, list[str]]:
-    """Return the names of files by a known value."""
     names: dict[str, list[str]] = {}
     for file in files:
         value = value_of(file)
@@ -338,7 +337,6 @@ def _header(runs: Sequence[Run]) -> Header:
 
 
 def _common(values: Iterable[_T]) -> _T | None:
-    """Return the value on which all agree, or None."""
     distinct = [*dict.fromkeys(values)]
     return distinct[0] if len(distinct) == 1 else None
 

@@ -796,7 +796,6 @@ def is_test_file(path: str) -> bool:
 
 
 def _stem(name: str, path: str) -> str:
-    """Return the path of a module's file below the import root, without suffix."""
     stem = name.replace(".", "/")
     return stem + "/__init__" if Path(path).name.startswith("__init__.") else stem
 

@@ -171,7 +171,6 @@ def kernels_bytes(
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
-    """Return the time of a launch [s], or None if unknown."""
     return None if analysis is None else analysis.duration_s
 
 
@@ -420,17 +419,14 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
 
 
 def _registers(number: int | None) -> str:
-    """Return a number of registers as text, or "" if it is unknown or 0."""
     return str(number or "")
 
 
 def _bytes(number: int | None) -> str:
-    """Return a number of bytes as text, or "" if unknown."""
     return "" if number is None else f"{number} B"
 
 
 def _kib(number: int) -> str:
-    """Return shared memory in KiB, like the limits of a chip, or in bytes if not whole."""
     return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
 
 

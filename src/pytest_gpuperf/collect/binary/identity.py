@@ -287,7 +287,6 @@ class _Walk:
     def _indirect(
         self, lines: Mapping[int, str], words: Sequence[tuple[int, int]]
     ) -> _Indirect:
-        """Find the numbers of addresses that instructions of a function put into registers."""
         numbers: dict[int, Relocation] = {}
         unknown: set[int] = set()
         # The place of the last write of each register since the last label or call.

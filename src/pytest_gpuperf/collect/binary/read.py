@@ -183,7 +183,6 @@ def _fact(metadata: object, name: str) -> object:
 
 
 def _number(value: object) -> int | None:
-    """Return an integer unchanged, and None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -355,7 +354,6 @@ def holds_device_code(path: Path) -> bool:
 
 
 def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
-    """Return a cubin with the spills and barriers of a compiler's log."""
     parts = code_parts(cubin.content, {kernel.name for kernel in cubin.kernels})
     kernels: list[KernelResources] = []
     gaps: list[Gap | None] = []

@@ -92,7 +92,6 @@ def _values_differ(a: Any, b: Any, tolerance: Tolerance, levels: int) -> bool:  
 
 
 def _as_builtin(value: Any) -> Any:  # noqa: ANN401 - a result
-    """Return an array or a number of numpy as builtins, if it is not large."""
     is_numpy = type(value).__module__ == "numpy" and hasattr(value, "tolist")
     return value.tolist() if is_numpy and value.size <= _MOST_CONVERTED else value
 

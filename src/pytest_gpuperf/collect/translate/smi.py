@@ -262,7 +262,6 @@ class _Table:
 
 
 def _stated(values: Mapping[str, str], name: str) -> str:
-    """Return a cell, or "" if the column or the value is absent."""
     text = values.get(name, "")
     return "" if _is_absent(text) else text
 
@@ -344,7 +343,6 @@ def _number(text: str, factor: float) -> float | None:
 
 
 def _names(line: str) -> list[str]:
-    """Return the column names of a header, or [] if the line is not a row of a table."""
     # A cell of 131,072 characters raises an error.
     with contextlib.suppress(csv.Error):
         return [_plain(cell) for cell in _cells(line)]
@@ -566,7 +564,6 @@ class _Monitor:
 
 
 def _monitor_cells(line: str) -> list[str]:
-    """Return the cells of a line of dmon, in its own format or as CSV."""
     line = line.lstrip("#").lower()
     cells = line.split(",") if "," in line else line.split()
     return [cell.strip() for cell in cells]
