@@ -28,6 +28,7 @@ NEVER = (
     "pytest_gpuperf.compute.roofline",
     "pytest_gpuperf.compute.suspects",
     "pytest_gpuperf.judge.against",
+    "pytest_gpuperf.judge.confirmation",
     "pytest_gpuperf.judge.drift",
     "pytest_gpuperf.judge.origin",
     "pytest_gpuperf.pipeline.against",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
 from pytest_gpuperf.compute.drift import LEAST_SESSIONS
 from pytest_gpuperf.compute.stats import relative_change
-from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
+from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
@@ -38,6 +38,7 @@ from pytest_gpuperf.model.verdict import (
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.alone import Weighed
+    from pytest_gpuperf.judge.confirmation import Confirmation
 
 # One suspect among this many tests. A smaller share does not move the median of a class
 # far.
