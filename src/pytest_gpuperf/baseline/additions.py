@@ -178,7 +178,7 @@ def _refuse_known(
 
 
 def _added(kept: _Records, changes: Sequence[Append]) -> list[StoredRecord]:
-    """Add the sessions to those that are kept, and return the ones that stay."""
+    """Add sessions to the kept records, and return the added sessions that stay."""
     for records in kept.values():
         series: dict[str, set[int]] = {}
         for record in records:

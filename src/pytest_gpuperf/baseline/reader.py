@@ -312,8 +312,8 @@ class SessionReader:
 
     def _chosen_sessions(self, slug: str) -> tuple[dict[int, str], bool]:
         """
-        Return the ids of the newest and oldest sessions of each size and shard, and
-        whether these are all.
+        Return the ids of the newest and oldest sessions of each size and shard by arrival
+        number, and True if there are no other sessions.
         """
         rows = self._engine.rows(
             "SELECT s.arrival, s.id, s.company, s.shard FROM session s JOIN part p ON "

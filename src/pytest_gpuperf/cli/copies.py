@@ -55,7 +55,7 @@ GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {schema} TO gpuperf_write;
 
 
 def copy(arguments: argparse.Namespace) -> int:
-    """Copy the sessions of a store into another one."""
+    """Copy the sessions of a store into another store."""
     store = opened_by(arguments)
     wanted = set(arguments.machines or ())
     slugs = store.slugs()
@@ -270,7 +270,7 @@ def imported(arguments: argparse.Namespace) -> int:
 
 def _read(path: str) -> tuple[ForeignResults, Session]:
     """
-    Return the results of a file and its session, whose id is a digest of the file.
+    Return the results of a file and a session with a digest of the file as id.
 
     Raises:
         RecordError: It is not a result of a known tool, or has no time.

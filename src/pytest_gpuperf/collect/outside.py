@@ -139,7 +139,7 @@ def _is_installed(path: str) -> bool:
 
 
 def _command_folders() -> frozenset[str]:
-    """Return the folders of commands, which Python's path has where one starts pytest."""
+    """Return the folders of commands. Python's path has one of them if a command started pytest."""
     schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
     folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
     folders.append(os.path.dirname(sys.executable))  # noqa: PTH120 - a text like the others

@@ -422,7 +422,7 @@ class CudaRuntime:
 
     def _in_each(self, act: Callable[[int], _T]) -> list[_T]:
         """
-        Act in each context in use, and return what the acts returned.
+        Call a function in each context in use, and return the results.
 
         The calling thread's own context comes first. Each context is current while the
         act runs, which gets its handle.

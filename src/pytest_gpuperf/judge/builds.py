@@ -59,7 +59,7 @@ def code_changes(
 
 
 def code_passes(changes: Iterable[KernelChange], fail_on: FailOn) -> bool:
-    """Return whether no change is one of those that fail."""
+    """Return True if no change has a fate that fails."""
     return not any(change.fate in _FAILING[fail_on] for change in changes)
 
 

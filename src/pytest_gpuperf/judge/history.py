@@ -209,7 +209,7 @@ def _move(change: LevelChange, sign: float) -> HistoryMove:
 def _without_ends(
     moves: Sequence[HistoryMove], changes: Sequence[LevelChange]
 ) -> Iterator[HistoryMove]:
-    """Yield changes, without those that only brought the level before another one back."""
+    """Yield changes, without the later changes that restore an earlier level."""
     ends: set[int] = set()
     for number, (move, change) in enumerate(zip(moves, changes, strict=True)):
         if number in ends:

@@ -117,7 +117,7 @@ class Block(Frozen, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> tuple[SideRun, ...]:
-        """The processes that were ended while another process of their side went on."""
+        """The processes that ended early, while another process of the same side went on."""
         return tuple(
             run
             for run in self.runs

@@ -214,7 +214,7 @@ def _good_records(
     verdicts: Sequence[Verdict],
 ) -> list[Record]:
     """
-    Return a record of each test whose every measurement is stored, or passed when judged.
+    Return a record of each test with all measurements stored, or passed when judged.
 
     A later run that does not measure such a test hides no regression.
     """

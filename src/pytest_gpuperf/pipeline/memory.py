@@ -75,7 +75,7 @@ _SHOWN_LINES = 3
 
 
 def _named(error: BaselineCorruptError) -> BaselineCorruptError:
-    """Return an error that says which tool wrote the file, if another tool did."""
+    """Return an error that names the tool of a foreign file, or the same error."""
     # Imported here, because most runs read no file of another tool.
     from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 
@@ -146,7 +146,7 @@ class Memory:
         return self._store
 
     def _opened(self, place: str) -> Store:
-        """Open the store, or while its server is away the one that stands in for it."""
+        """Open the store, or the fallback store while the server is away."""
         updating = self._config.update is not None
         try:
             return open_store(

@@ -286,7 +286,7 @@ def _joined(parts: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
 
 
 def _with_host(run: Run, base_host: str) -> Run:
-    """Return a run whose records name their host, unless it is the host of the merged run."""
+    """Add the host to the records of a run, except on the host of the merged run."""
     session, environment = run.header.session, run.header.environment
     if session.host == base_host:
         return run
@@ -425,7 +425,7 @@ def _completeness(
 
 def _scope(scopes: Sequence[Scope | None], *, is_whole: bool) -> Scope | None:
     """
-    Return the places where shards looked for tests, or None if unknown for one of them.
+    Return the joint scope of all shards, or None if the scope of a shard is unknown.
 
     Args:
         scopes: The scope of each shard.

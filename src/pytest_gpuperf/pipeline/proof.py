@@ -772,7 +772,7 @@ class _Usage:
 
 def _are_prose(changes: Changes) -> bool:
     """
-    Return whether all changed files are text for people, from which nothing is built.
+    Return True if all changed files are text for people and no source of a build.
 
     Text next to modules may be data of the package, such as prompts.
     """

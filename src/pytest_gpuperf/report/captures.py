@@ -559,7 +559,7 @@ def _change(difference: Difference) -> str:
 
 
 def launch_number(index: int, range_index: int | None) -> str:
-    """Return the number of a launch and of its range, which is None if the report has one range."""
+    """Return "launch 1 of range 2", or "launch 1" if the report has a single range (None)."""
     return f"launch {index}" + (
         "" if range_index is None else f" of range {range_index}"
     )

@@ -51,7 +51,7 @@ class CompiledCode(Frozen, frozen=True, kw_only=True):
     registers_count: int | None = None
 
     def fits(self, shape: KernelShape) -> bool:
-        """Return True if a launch may be one of this kernel."""
+        """Return True if the kernel may have been launched in a shape."""
         x, y, z = shape.block
         return (
             self.name == shape.name

@@ -286,7 +286,7 @@ def facts_of(
     kernel: KernelResources, log: CompilerLog, parts: CodeParts
 ) -> CompilerFacts | Gap:
     """
-    Return what a log says of a kernel, or why it is not certain that the log says it.
+    Return the facts of a log about a kernel, or a gap if the facts are uncertain.
 
     Args:
         kernel: A kernel of a binary.
@@ -399,7 +399,7 @@ _WIDEST_BYTES = 16
 
 def unlike_code(kernel: KernelResources, mix: InstructionMix) -> Gap | None:
     """
-    Return why the spills of a log cannot be those of the code, or None if they can.
+    Return a gap if the spills of a log contradict the code, else None.
 
     Args:
         kernel: A kernel with the spills of a log.

@@ -245,7 +245,7 @@ class _Walk:
         )
 
     def _instructions(self, function: str) -> Iterator[tuple[int, int, object]]:
-        """Yield both words of each instruction, and what its addresses stand for."""
+        """Yield both words of each instruction, and the targets of the addresses in it."""
         index = self._module.by_name[CODE + function]
         content = self._module.sections[index].content
         lines = self._listing.get(function, {})

@@ -344,7 +344,7 @@ def each_cubin(
 
 
 def holds_device_code(path: Path) -> bool:
-    """Return True for a file whose first bytes and content may be those of device code."""
+    """Return True if a file may hold device code, by the first bytes and the content."""
     image = Image(label=str(path), path=path, launch=LaunchFacts())
     kind = _file_kind(_head(image))
     if kind != "container":
@@ -610,7 +610,7 @@ def _readable(
     runner: Runner,
 ) -> tuple[Mapping[Path, str], tuple[str, ...]]:
     """
-    Extract what cuobjdump can read, after it stopped at a part that it cannot.
+    Extract the readable parts of a file after cuobjdump has failed.
 
     Returns:
         The target of each extracted cubin, and sentences about the chips left out.

@@ -351,7 +351,7 @@ class MetricDeviceAttribute(Metric, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The name as Nsight Compute spells it, which is `name`, too."""
+        """The name in the spelling of Nsight Compute, equal to `name`."""
         return self.name
 
 

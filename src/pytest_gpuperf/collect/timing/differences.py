@@ -151,7 +151,7 @@ def _any_differ(
 
 def are_one_set(a: object, b: object, given: Iterable[object]) -> bool:
     """
-    Return True for the same items in two orders, one of which is that of a set.
+    Return True for two lists of the same items, one in the order of a set.
 
     The order of a set may look sorted. A result that is an argument as it was is no set.
     """

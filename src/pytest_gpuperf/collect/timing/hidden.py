@@ -168,7 +168,7 @@ def _is_added(then: Place, now: Place) -> bool:
 
 
 def _are_in(result: object, kept: Iterable[object]) -> bool:
-    """Return True if a result, or each of its first members, is one of the kept values."""
+    """Return True if a result, or all of its first members, are among the kept objects."""
     values = [*map(_result_of, kept)]
     members = gc.get_referents(*values)
     held: list[Any] = [*values, *members, *gc.get_referents(*members)]
@@ -221,7 +221,7 @@ def _look(
     value: Any,  # noqa: ANN401 - any object
     pending: list[tuple[str, Any]],
 ) -> Sequence[_Found]:
-    """Return what a value holds, and add what it reaches to the pending values."""
+    """Return the state held by a value, and append further values to `pending`."""
     kind = type(value)
     held: Sequence[_Found] = ()
     if kind is FunctionType and is_projects(value.__module__):

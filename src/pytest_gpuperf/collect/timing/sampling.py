@@ -956,7 +956,7 @@ def _timed_waiting(
     synchronize: Callable[[], None] | None,
 ) -> tuple[int, int, object]:
     """
-    Return the time of a batch [ns], the time until it returned [ns] and its last
+    Return the time of a batch [ns], the time until the return [ns] and the last
     output.
 
     The device timers begin before the first reading and end after the second. Their
