@@ -393,6 +393,15 @@ def told_apart(names: Iterable[str]) -> Mapping[str, str]:
     }
 
 
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return short names in order. Parameters are left out unless overloads need them."""
+    plain = [plain_name(name) for name in names]
+    # Overloads differ only in their parameters.
+    called = plain if len(set(plain)) == len(set(names)) else names
+    short = told_apart(called)
+    return [short[name] for name in called]
+
+
 def _beginning(name: str) -> str:
     cut = kernel_name(name, KERNEL_WIDTH)
     return cut if cut == name else cut.partition(_DOTS)[0]

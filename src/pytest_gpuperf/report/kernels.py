@@ -21,8 +21,7 @@ from pytest_gpuperf.report.captures import (
     kernel_names,
     limiter_text,
     limits_text,
-    plain_name,
-    told_apart,
+    short_names,
 )
 from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
@@ -392,12 +391,7 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
 
     spelled = code if form == "markdown" else str
-    full = [escape(row.name) for row in rows]
-    plain = [plain_name(name) for name in full]
-    # Overloads differ only in their parameters.
-    called = plain if len(set(plain)) == len(set(full)) else full
-    short = told_apart(called)
-    names = tuple(spelled(short[name]) for name in called)
+    names = tuple(map(spelled, short_names([escape(row.name) for row in rows])))
     columns = (
         Column(head="kernel", cells=names, shrinks=True),
         column("chip", lambda row: row.kernel.target, right=False),
