@@ -65,27 +65,35 @@ class ShardFile(Frozen, frozen=True, kw_only=True):
         return shard_of(self.run)
 
 
-class MergedRun(Frozen, frozen=True, kw_only=True):
+class ShardCheck(Frozen, frozen=True, kw_only=True):
     """
-    The union of the runs of some shards.
+    The shards of a run that were found.
 
     Attributes:
-        run: The run of the whole suite. It is interrupted if a shard is missing.
+        numbers: Their numbers, ascending, or empty for a run that is not divided.
 
-        numbers: The shards in it, ascending, or empty for a run that is no shard.
-
-        missing: The shards that are not in it, ascending.
+        missing: The numbers of the other shards, ascending.
 
         faults: Why the run is not complete.
 
         remarks: Other sentences for the user.
     """
 
-    run: Run
     numbers: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+
+class MergedRun(ShardCheck, frozen=True, kw_only=True):
+    """
+    The union of the runs of some shards.
+
+    Attributes:
+        run: The run of the whole suite. It is interrupted if a shard is missing.
+    """
+
+    run: Run
 
 
 def merge(files: Sequence[ShardFile]) -> MergedRun:
@@ -473,26 +481,6 @@ def _against(runs: Sequence[Run]) -> Against | None:
         ),
         only_new=tuple(dict.fromkeys(_joined(each.only_new for each in found))),
     )
-
-
-class ShardCheck(Frozen, frozen=True, kw_only=True):
-    """
-    The shards that the sessions of a run are parts of.
-
-    Attributes:
-        numbers: Their numbers, ascending.
-
-        missing: The numbers of shards without a session, ascending.
-
-        faults: Why the run is not complete.
-
-        remarks: Other sentences for the user.
-    """
-
-    numbers: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
-    faults: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def check_shards(sessions: Collection[Session]) -> ShardCheck:

@@ -184,15 +184,9 @@ class _Table:
         row = _cells(bare)
         if not row:
             return False
-        if not self.names:
-            message = "values without a header above them"
-            raise ValueError(message)
-        if len(row) != len(self.names):
-            message = f"{len(row)} values under {len(self.names)} names"
-            raise ValueError(message)
+        values = _by_name(self.names, [cell.strip() for cell in row])
         if self.is_of_gpus:
-            cells = (cell.strip() for cell in row)
-            self._take_row(dict(zip(self.names, cells, strict=True)), stamp, where)
+            self._take_row(values, stamp, where)
         return True
 
     def is_data(self, line: str) -> bool:
@@ -259,6 +253,17 @@ class _Table:
             item = f"{len(self.ids) - 1} is {gpu_id}" if gpu_id else "GPU 0"
             self.left_out.setdefault(reason, []).append(item)
         return "", self.ids.index(gpu_id), gpu_id
+
+
+def _by_name(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Return the cells of a row by column. Raises ValueError if the header does not fit."""
+    if not names:
+        message = "values without a header above them"
+        raise ValueError(message)
+    if len(cells) != len(names):
+        message = f"{len(cells)} values under {len(names)} names"
+        raise ValueError(message)
+    return dict(zip(names, cells, strict=True))
 
 
 def _stated(values: Mapping[str, str], name: str) -> str:
@@ -489,13 +494,7 @@ class _Monitor:
         cells = _monitor_cells(bare if self.is_stamped else line)
         if not cells:
             return False
-        if not self.names:
-            message = "values without a header above them"
-            raise ValueError(message)
-        if len(cells) != len(self.names):
-            message = f"{len(cells)} values under {len(self.names)} names"
-            raise ValueError(message)
-        values = dict(zip(self.names, cells, strict=True))
+        values = _by_name(self.names, cells)
         if not values["gpu"].isdecimal():
             message = f"{excerpt(values['gpu'])} is not the index of a GPU"
             raise ValueError(message)
