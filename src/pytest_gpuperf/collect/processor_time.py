@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import count
 
 from pytest_gpuperf.collect.held_file import Files
 
 _TASKS = "/proc/self/task"
 _PAGE_BYTES = 4096  # The most that the system returns at once.
-_IO_BYTES = 40
-_readings = count()
 
 
 def of_threads_ns(native_ids: Iterable[int]) -> int:
@@ -33,14 +30,6 @@ def child_pids() -> list[int]:
     """Return the ids of running child processes, or [] if there are none or unknown."""
     texts = [_content(f"{_TASKS}/{thread}/children") for thread in _names(_TASKS)]
     return [int(pid) for pid in b" ".join(texts).split()]
-
-
-def of_reads_bytes() -> int | None:
-    """Return the bytes that this process has read from files and pipes, or None if unknown."""
-    # The first line is the name and the number, and there are more.
-    number = b"".join(_content("/proc/self/io", _IO_BYTES).split()[1:2])
-    # Each reading counts for the next ones.
-    return int(number) - _IO_BYTES * next(_readings) if number.isdigit() else None
 
 
 def _ran_ns(path: str) -> int:
