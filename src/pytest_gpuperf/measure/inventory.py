@@ -20,7 +20,12 @@ from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.disk import read_regular
-from pytest_gpuperf.errors import CaptureFormatError, CollectError, RecordError
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectError,
+    CollectorFailedError,
+    RecordError,
+)
 from pytest_gpuperf.judge.builds import code_changes, unknown_spills
 from pytest_gpuperf.model.activity import chips_in_doubt
 from pytest_gpuperf.model.frozen import replace
@@ -92,41 +97,60 @@ class Build:
     ) -> None:
         self.unread: list[str] = []
         self.unread_chips: set[str] = set()
-        self._runner = runner
-        self._paths, self._target = paths, target
+        self._runner, self._target = runner, target
+        self._files = [*_files(paths)]
+        self._demangle = native_demangler()
         self._code: list[tuple[Cubin, list[ListedKernel]]] | None = None
         if keeps_code:
             self._code = []
-        demangle = native_demangler()
         every: list[ListedKernel] = []
-        lacking: list[CaptureFormatError] = []
-        for path in _files(paths):
+        lacking: list[CollectError] = []
+        for path in self._files:
             unread: list[Unread] = []
-            cubins = each_cubin(path, runner=runner, target=target, unread=unread)
             try:
-                for cubin in cubins:
-                    listed = listed_kernels(cubin, demangle=demangle)
-                    if block is not None:
-                        listed = [
-                            replace(kernel, occupancy=_occupancy(cubin, index, block))
-                            for index, kernel in enumerate(listed)
-                        ]
+                for cubin, listed in self._read(path, unread, block):
                     every += listed
                     if self._code is not None:
                         self._code.append((cubin, listed))
-            except CaptureFormatError as error:
-                if not error.is_whole:
+            except (CaptureFormatError, CollectorFailedError) as error:
+                if not self._may_lack(error):
                     raise
                 lacking.append(error)
-            self.unread += (f"{path.name}: {left_out.sentence}" for left_out in unread)
-            self.unread_chips.update(
-                chip for left_out in unread for chip in left_out.chips
-            )
+                if isinstance(error, CollectorFailedError) and target is not None:
+                    unread.append(Unread(error.message, (target.rstrip("af"),)))
+            self._leave_out(path, unread)
         if lacking and not every:
             raise lacking[0]
         # Of a chosen chip, the files for other chips are no news.
         self.unread += () if target else (error.message for error in lacking)
         self.kernels: Sequence[ListedKernel] = numbered(every)
+
+    def _read(
+        self, path: Path, unread: list[Unread], block: int | None = None
+    ) -> Iterator[tuple[Cubin, list[ListedKernel]]]:
+        """Yield the code of a file, and the kernels in it. One is in memory at a time."""
+        for cubin in each_cubin(
+            path, runner=self._runner, target=self._target, unread=unread
+        ):
+            listed = listed_kernels(cubin, demangle=self._demangle)
+            if block is not None:
+                listed = [
+                    replace(kernel, occupancy=_occupancy(cubin, index, block))
+                    for index, kernel in enumerate(listed)
+                ]
+            yield cubin, listed
+
+    def _may_lack(self, error: CaptureFormatError | CollectorFailedError) -> bool:
+        """Return whether the other files are read after an error of one."""
+        if isinstance(error, CaptureFormatError):
+            return error.is_whole
+        # Without a choice, the tool's error concerns more than one chip.
+        return self._target is not None and len(self._files) > 1
+
+    def _leave_out(self, path: Path, unread: Iterable[Unread]) -> None:
+        for sentence, chips in unread:
+            self.unread.append(f"{path.name}: {sentence}")
+            self.unread_chips.update(chips)
 
     def with_instructions(
         self, digests: Collection[str]
@@ -172,15 +196,10 @@ class Build:
 
     def _again(self) -> Iterator[tuple[Cubin, list[ListedKernel]]]:
         """Yield the code once more, for libraries whose code is too much to keep."""
-        demangle = native_demangler()
-        for path in _files(self._paths):
-            cubins = each_cubin(
-                path, runner=self._runner, target=self._target, unread=[]
-            )
-            # Files without a kernel were reported when they were listed.
-            with contextlib.suppress(CaptureFormatError):
-                for cubin in cubins:
-                    yield cubin, listed_kernels(cubin, demangle=demangle)
+        for path in self._files:
+            # Files that lack kernels were reported when they were listed.
+            with contextlib.suppress(CaptureFormatError, CollectorFailedError):
+                yield from self._read(path, [])
 
     def changes_since(
         self, old: Sequence[ListedKernel]

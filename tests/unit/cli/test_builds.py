@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.binaries import fatbin
 from fakes.code_object import bundle, code_object, kernel, program
 from pytest_gpuperf import cli
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
@@ -340,6 +341,31 @@ def test_a_chip_is_chosen_among_files_for_several(
     assert {k["target"] for k in json.loads(chosen)["kernels"]} == {"gfx942"}
     assert json.loads(chosen)["remarks"] == []
     assert "has no kernel" in run("inventory", tmp_path, "--target=gfx90a", code=4)
+
+
+def test_a_chosen_chip_that_one_file_hides_is_read_from_the_others(
+    run: Commands, tmp_path: Path
+) -> None:
+    """The line below the table names the file; the only file is an error that names it."""
+    tools()
+    cubin = (GOLD / "kernels_sm_90.cubin").read_bytes()
+    invalid = cubin[:4] + b"\t" + cubin[5:]
+    other = (GOLD / "kernels_sm_80.cubin").read_bytes()
+    folder = tmp_path / "libs"
+    folder.mkdir()
+    (folder / "good.fatbin").write_bytes(fatbin({80: other, 90: cubin}))
+    (folder / "bad.fatbin").write_bytes(fatbin({80: other, 90: invalid}))
+
+    listed = run("inventory", folder, "--target=sm_90")
+    compared = run("compare", folder, folder, "--target=sm_90")
+    alone = run("inventory", folder / "bad.fatbin", "--target=sm_90", code=4)
+
+    assert "4 kernels" in listed
+    assert "4 same" in compared
+    for text in (listed, compared, alone):
+        words = " ".join(text.split())
+        assert f"cuobjdump cannot read sm_90 of {folder / 'bad.fatbin'}: " in words
+        assert "gpuperf-binary-" not in words
 
 
 def test_a_damaged_file_of_a_folder_is_refused(tmp_path: Path, run: Commands) -> None:

@@ -96,7 +96,13 @@ class Extracted(Frozen, frozen=True, kw_only=True):
 
 
 def extract_by_part(
-    path: Path, folder: Path, failed: Finished, *, tool: str, runner: Runner
+    path: Path,
+    folder: Path,
+    failed: Finished,
+    *,
+    tool: str,
+    runner: Runner,
+    label: str,
 ) -> Extracted:
     """
     Extract the readable cubins of a file after cuobjdump has failed.
@@ -115,6 +121,8 @@ def extract_by_part(
 
         runner: Starts the tool.
 
+        label: The name of the binary in messages.
+
     Raises:
         CollectorFailedError: The tool failed for a reason that concerns all parts, or the
             binary is cut off.
@@ -124,7 +132,7 @@ def extract_by_part(
     with mapped(path) as content:
         parts = fatbin_parts(content)
         if any(part.end > len(content) for part in parts):
-            raise refusal(CUOBJDUMP, failed)
+            raise refusal(CUOBJDUMP, failed, label)
         chips = sorted({part.chip for part in parts})
         groups = [[part for part in parts if part.chip == chip] for chip in chips]
         count = 0
@@ -141,7 +149,7 @@ def extract_by_part(
                 continue
             name, fault = f"sm_{group[0].chip}", fault_of(finished)
             if fault is None:
-                raise refusal(CUOBJDUMP, finished, name)
+                raise refusal(CUOBJDUMP, finished, f"{name} of {label}")
             if fault is Fault.INVALID and len(group) > 1:
                 groups[:0] = _halves(group)
             else:

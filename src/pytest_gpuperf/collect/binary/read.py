@@ -603,7 +603,13 @@ def _cubins_of(
         raise _without_device_code(path, image)
     if finished.exit_code:
         cubins, unread = _readable(
-            path, target, folder, finished, tool=tool, runner=runner
+            path,
+            target,
+            folder,
+            finished,
+            tool=tool,
+            runner=runner,
+            label=image.label,
         )
     else:
         unread = passed_over(path, cubins, label=image.label)
@@ -655,6 +661,7 @@ def _readable(
     *,
     tool: str,
     runner: Runner,
+    label: str,
 ) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
     """
     Extract the readable parts of a file after cuobjdump has failed.
@@ -668,16 +675,18 @@ def _readable(
     """
     fault = fault_of(failed)
     if fault is None:
-        raise refusal(CUOBJDUMP, failed)
-    found = extract_by_part(path, folder, failed, tool=tool, runner=runner)
+        raise refusal(CUOBJDUMP, failed, label)
+    found = extract_by_part(path, folder, failed, tool=tool, runner=runner, label=label)
     if not found.cubins:
-        raise refusal(CUOBJDUMP, failed, newer_helps=fault is Fault.UNKNOWN)
+        helps = fault is Fault.UNKNOWN
+        raise refusal(CUOBJDUMP, failed, label, newer_helps=helps)
     if target is not None and target not in found.cubins.values():
         for chip in (target, target.rstrip("af")):  # sm_90a is for the chip 90.
             if chip in found.faults:
                 fault, finished = found.faults[chip]
                 helps = fault is Fault.UNKNOWN
-                raise refusal(CUOBJDUMP, finished, target, newer_helps=helps)
+                what = f"{target} of {label}"
+                raise refusal(CUOBJDUMP, finished, what, newer_helps=helps)
     return found.cubins, tuple(found.unread())
 
 

@@ -124,7 +124,9 @@ def refusal(
 
         newer_helps: Whether a newer version of the tool may read it.
     """
-    reason = _PREFIX.sub("", last_line(finished))
+    # The tool may have read a copy, whose name says nothing.
+    reason = last_line(finished).removesuffix(f" in '{finished.argv[-1]}'")
+    reason = _PREFIX.sub("", reason)
     update = f", or update it (pip install -U {tool.wheel})" if newer_helps else ""
     return CollectorFailedError(
         f"{tool.name} cannot read {what}: {reason}",
