@@ -66,7 +66,12 @@ def compare_code(files: Sequence[str], arguments: argparse.Namespace) -> int:
                 )
             )
     was, now = builds
-    changes = code_changes(was.kernels, now.kernels, unread=_unread_chips(was, now))
+    changes = code_changes(
+        was.kernels,
+        now.kernels,
+        unread_then=was.unread_chips,
+        unread_now=now.unread_chips,
+    )
     with told_on_terminals("reading instructions"):
         changes, remarks = _with_instructions(was, now, changes)
     title = f"{files[0]} -> {files[1]}"
@@ -98,11 +103,10 @@ def _with_instructions(
     old, old_gaps = was.with_instructions({before for before, _ in pairs})
     new, new_gaps = now.with_instructions({*(after for _, after in pairs), *new_ones})
     gaps = dict.fromkeys((*old_gaps, *new_gaps))
-    return code_changes(old, new, unread=_unread_chips(was, now)), [*gaps]
-
-
-def _unread_chips(was: Build, now: Build) -> set[str]:
-    return was.unread_chips | now.unread_chips
+    changes = code_changes(
+        old, new, unread_then=was.unread_chips, unread_now=now.unread_chips
+    )
+    return changes, [*gaps]
 
 
 def inventory(arguments: argparse.Namespace) -> int:

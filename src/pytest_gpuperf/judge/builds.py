@@ -19,7 +19,6 @@ from collections.abc import (
 
 from pytest_gpuperf.compute.kernels import family
 from pytest_gpuperf.judge.files import FailOn
-from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedKernel
 
 # Facts of which less is better, the most telling first.
@@ -41,7 +40,8 @@ def code_changes(
     was: Iterable[ListedKernel],
     now: Iterable[ListedKernel],
     *,
-    unread: Collection[str] = (),
+    unread_then: Collection[str] = (),
+    unread_now: Collection[str] = (),
 ) -> list[KernelChange]:
     """
     Compare the kernels of two builds.
@@ -55,13 +55,17 @@ def code_changes(
 
         now: The kernels of the second build.
 
-        unread: The numbers of the chips, as `sm_90`, of which code could not be read in
-            one of the builds. Their kernels are not gone, and not new.
+        unread_then: The numbers of the chips, as `sm_90`, of which code of the first build
+            could not be read. A kernel of the second may have been there. If some of the
+            chip's code was read, it is worse if it spills.
+
+        unread_now: Those of the second build. A kernel of the first may still be there.
 
     Returns:
         A change for each kernel, in order of name and target.
     """
     left, right = [*was], [*now]
+    wholly_unread = {*unread_then} - {_number(kernel) for kernel in left}
     # Numbers follow the order of the code, so that another kernel of the name shifts them.
     pairs = _paired(left, right, lambda k: (k.kernel, k.target, k.digest))
     pairs += _paired(left, right, lambda k: k.key)
@@ -70,14 +74,18 @@ def code_changes(
     pairs += _paired(left, right, lambda k: (_own_name(k.kernel), k.target), alone=True)
     changes = [
         *(_change(before, after) for before, after in pairs),
-        *(KernelChange(was=kernel, now=None, fate=Fate.GONE) for kernel in left),
-        *map(_added, right),
-    ]
-    changes = [
-        replace(change, fate=Fate.UNREAD, steps=())
-        if None in (change.was, change.now) and is_of_chip(change.kernel, unread)
-        else change
-        for change in changes
+        *(
+            KernelChange(
+                was=kernel, now=None, fate=_if_read(Fate.GONE, kernel, unread_now)
+            )
+            for kernel in left
+        ),
+        *(
+            KernelChange(was=None, now=kernel, fate=Fate.UNREAD)
+            if _number(kernel) in wholly_unread
+            else _added(kernel, unread_then)
+            for kernel in right
+        ),
     ]
     return sorted(changes, key=lambda change: change.kernel.key)
 
@@ -88,14 +96,9 @@ def unknown_spills(changes: Iterable[KernelChange]) -> set[str]:
         change.now.digest
         for change in changes
         if change.now is not None
-        and change.fate is Fate.NEW
+        and change.fate in {Fate.NEW, Fate.UNREAD}
         and change.now.spills_bytes is None
     }
-
-
-def is_of_chip(kernel: ListedKernel, numbers: Collection[str]) -> bool:
-    """Return whether a kernel is for one of some numbers of chips, as sm_90a is for sm_90."""
-    return kernel.target.rstrip("af") in numbers
 
 
 def code_passes(changes: Iterable[KernelChange], fail_on: FailOn) -> bool:
@@ -143,7 +146,17 @@ def _change(was: ListedKernel, now: ListedKernel) -> KernelChange:
     return KernelChange(was=was, now=now, fate=fate, steps=tuple(steps))
 
 
-def _added(kernel: ListedKernel) -> KernelChange:
+def _if_read(fate: Fate, kernel: ListedKernel, unread: Collection[str]) -> Fate:
+    """Return a fate, if the other build's code for the chip was read."""
+    return Fate.UNREAD if _number(kernel) in unread else fate
+
+
+def _number(kernel: ListedKernel) -> str:
+    """Return the number of a chip: sm_90a is for sm_90."""
+    return kernel.target.rstrip("af")
+
+
+def _added(kernel: ListedKernel, unread: Collection[str]) -> KernelChange:
     """Return a new kernel, which is worse if it spills: a rename must hide no spill."""
     steps = tuple(
         CodeStep(fact=fact, was=0, now=spilled, is_worse=True)
@@ -151,7 +164,7 @@ def _added(kernel: ListedKernel) -> KernelChange:
         for spilled in (getattr(kernel, fact) or 0,)
         if spilled
     )
-    fate = Fate.WORSE if steps else Fate.NEW
+    fate = Fate.WORSE if steps else _if_read(Fate.NEW, kernel, unread)
     return KernelChange(was=None, now=kernel, fate=fate, steps=steps)
 
 

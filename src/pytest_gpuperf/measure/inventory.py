@@ -210,12 +210,12 @@ class Build:
         NVIDIA's spills are instructions, which are read of new kernels with stack: else
         another name would hide a spill.
         """
-        changes = code_changes(old, self.kernels, unread=self.unread_chips)
+        changes = code_changes(old, self.kernels, unread_now=self.unread_chips)
         unknown = unknown_spills(changes)
         if not unknown:
             return changes, []
         kernels, gaps = self.with_instructions(unknown)
-        changes = code_changes(old, kernels, unread=self.unread_chips)
+        changes = code_changes(old, kernels, unread_now=self.unread_chips)
         count = len(unknown_spills(changes))
         if not (gaps and count):
             return changes, []

@@ -176,17 +176,25 @@ def test_a_new_kernel_that_spills_is_worse() -> None:
 def test_a_kernel_whose_chip_was_not_read_is_not_judged() -> None:
     """It may be in the other build. A pair of which both were read is judged as ever."""
     was = [kernel("a", target="sm_90a"), kernel("b", target="sm_80"), kernel("c")]
-    now = [kernel("b", target="sm_90", spills_bytes=4), kernel("c", registers=65)]
+    now = [kernel("b"), kernel("c", registers=65), kernel("d", spills_bytes=4)]
 
-    changes = code_changes(was, now, unread={"sm_90"})
+    def fates(**unread: set[str]) -> dict[str, Fate]:
+        changes = code_changes(was, now, **unread)
+        return {f"{c.kernel.kernel} {c.kernel.target}": c.fate for c in changes}
 
-    assert {(c.kernel.kernel, c.kernel.target): c.fate for c in changes} == {
-        ("a", "sm_90a"): Fate.UNREAD,
-        ("b", "sm_80"): Fate.GONE,
-        ("b", "sm_90"): Fate.UNREAD,
-        ("c", "sm_90"): Fate.WORSE,
+    read = {
+        "a sm_90a": Fate.GONE,
+        "b sm_80": Fate.GONE,
+        "b sm_90": Fate.NEW,
+        "c sm_90": Fate.WORSE,
+        "d sm_90": Fate.WORSE,  # Some of the chip's code was read: no spill is hidden.
     }
-    unread = [c for c in changes if c.fate is Fate.UNREAD]
+    assert fates() == read
+    assert fates(unread_now={"sm_90"}) == read | {"a sm_90a": Fate.UNREAD}
+    assert fates(unread_then={"sm_90"}) == read | {"b sm_90": Fate.UNREAD}
+    (of_no_known_chip,) = code_changes([], [now[2]], unread_then={"sm_90"})
+    assert of_no_known_chip.fate is Fate.UNREAD
+    unread = [KernelChange(was=was[0], now=None, fate=Fate.UNREAD)]
     assert code_passes(unread, FailOn.WORSE)
     assert not code_passes(unread, FailOn.ANY)
 
