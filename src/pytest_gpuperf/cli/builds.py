@@ -34,6 +34,7 @@ from pytest_gpuperf.report.builds import (
     inventory_columns,
     spill_lines,
 )
+from pytest_gpuperf.report.kernels import unknown_occupancy
 from pytest_gpuperf.report.lines import document
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ def compare_code(files: Sequence[str], arguments: argparse.Namespace) -> int:
     )
     with told_on_terminals("reading instructions"):
         changes, remarks = _with_instructions(was, now, changes)
+    if arguments.block is not None:
+        both = (*was.kernels, *now.kernels)
+        unknown = unknown_occupancy((k.target, k.occupancy) for k in both)
+        remarks += [unknown] if unknown else []
     title = f"{files[0]} -> {files[1]}"
     return _print_changes(
         changes,

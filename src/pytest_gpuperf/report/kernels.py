@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
 from pytest_gpuperf.model.activity import (
@@ -435,6 +435,26 @@ def doubt_lines(rows: Sequence[CompiledKernel]) -> list[str]:
         + "; ".join(filter(None, (doubt, remedies[doubt])))
         for doubt, chips in _doubts(rows).items()
     ]
+
+
+def unknown_occupancy(chips: Iterable[tuple[str, float | None]]) -> str | None:
+    """
+    Return a sentence about the chips whose limits are unknown, or None if there are none.
+
+    Args:
+        chips: The chip and the occupancy of each kernel.
+    """
+    known: dict[str, bool] = {}
+    for target, fraction in chips:
+        known[target] = known.get(target, False) or fraction is not None
+    unknown = ", ".join(
+        sorted(target for target, is_known in known.items() if not is_known)
+    )
+    return (
+        f"occupancy n/a for {unknown}: its limits are not known here"
+        if unknown
+        else None
+    )
 
 
 def _doubts(rows: Sequence[CompiledKernel]) -> dict[str, tuple[str, ...]]:

@@ -428,6 +428,22 @@ def test_one_unknown_chip_of_twenty_hides_no_other(
     assert "gfx9999" in text or "20 same" in text
 
 
+@pytest.mark.parametrize("command", ["show", "compare"])
+def test_the_occupancy_of_an_unknown_chip_is_said_to_be_unknown(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Beside one that is known, which is shown and compared."""
+    path = tmp_path / "chips.hsaco"
+    codes = {chip: code_object([kernel()], chip) for chip in ("gfx90a", "gfx9999")}
+    path.write_bytes(bundle(codes))
+    files = (path, path) if command == "compare" else (path,)
+
+    assert cli.main([command, *map(str, files), "--block=256"]) == 0
+
+    text = capfdbinary.readouterr().out.decode()
+    assert "occupancy n/a for gfx9999: its limits are not known here" in text
+
+
 @pytest.mark.parametrize("threads", ["0", "1025", "5000", "-1", "x"])
 @pytest.mark.parametrize("command", ["show", "compare"])
 def test_a_block_that_no_chip_runs_is_refused(
