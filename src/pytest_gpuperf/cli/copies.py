@@ -19,7 +19,7 @@ from pytest_gpuperf.baseline.store import (
     open_store,
 )
 from pytest_gpuperf.baseline.tables import SCHEMA
-from pytest_gpuperf.cli.output import GOOD, print_table
+from pytest_gpuperf.cli.output import GOOD, print_table, utf8
 from pytest_gpuperf.cli.stored_tests import opened, opened_by
 from pytest_gpuperf.collect.checkout import git_folder
 from pytest_gpuperf.collect.translate.results import (
@@ -280,7 +280,7 @@ def _read(path: str) -> tuple[ForeignResults, Session]:
     text = read_whole(Path(path))
     if text is None:
         raise BaselineMissingError(f"there is no {path}", remedy="name a file")
-    results = foreign_results(text, path=path)
+    results = foreign_results(utf8(text), path=path)
     if not results.times:
         raise RecordError("it has no time", path=path, remedy="name another file")
     started_unix_s = results.started_unix_s

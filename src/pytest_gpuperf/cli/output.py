@@ -275,7 +275,7 @@ def read_input(
             remedy = "pipe a file into it; only one argument can be -"
             raise RecordError(message, path="", remedy=remedy)
         refuse(content)
-        return _utf8(content)
+        return utf8(content)
     refuse()  # Before a trace of gigabytes is read.
     try:
         content = read_regular(path, most_bytes=_LARGEST_BYTES)
@@ -286,11 +286,11 @@ def read_input(
             message = f"it cannot be read ({message})"
             remedy = "check the path and its permissions"
         raise RecordError(message, path=path, remedy=remedy) from error
-    return _utf8(content)
+    return utf8(content)
 
 
-def _utf8(content: bytes) -> bytes:
-    """Return text as UTF-8 if the first bytes name an encoding, as PowerShell writes it."""
+def utf8(content: bytes) -> bytes:
+    """Return text as UTF-8, without the first bytes that name an encoding in PowerShell."""
     from pytest_gpuperf.collect.translate import MARKS
 
     for mark, encoding in MARKS:

@@ -157,7 +157,8 @@ def test_a_state_without_a_time_is_named() -> None:
     ("content", "said"),
     [
         ({"meta": {"version": 1}}, "not a result of pytest-benchmark or nvbench"),
-        ([], "Expected `object`"),
+        ([], "not a result of pytest-benchmark or nvbench"),
+        ({"context": {"num_cpus": 4}}, "a result of Google Benchmark"),
         (of_pytest_benchmark(benchmarks=[{"fullname": "x"}]), "stats"),
         (of_pytest_benchmark(datetime="yesterday"), "datetime"),
         (of_nvbench(state("nv/cold/time/gpu/mean", "fast")), "fast"),
@@ -170,6 +171,14 @@ def test_another_file_is_refused(content: object, said: str) -> None:
 
     assert caught.value.path == "x.json"
     assert caught.value.remedy
+
+
+def test_a_table_of_nvbench_is_told_the_option_for_json() -> None:
+    """Byte 0 of a table is no news to whoever has taken the wrong output."""
+    with pytest.raises(RecordError, match="a table that nvbench printed") as caught:
+        foreign_results(b"Benchmark,Device,Device Name,Skipped\n", path="x.csv")
+
+    assert "nvbench's --json" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

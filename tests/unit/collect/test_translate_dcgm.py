@@ -595,6 +595,24 @@ def test_a_share_stays_within_its_bounds() -> None:
     }
 
 
+def test_a_share_of_another_unit_is_said() -> None:
+    """70 may be a percentage where DCGM writes ratios, so that it is not silently 1."""
+    found = dmon("#Entity DRAMA GPUTL TMPTR\nGPU 0 70.000 104 -5\nGPU 0 1.04 900 50")
+
+    assert [said(reading) for reading in found.records] == [
+        {
+            "dram_active_fraction": 1.0,
+            "gpu_busy_fraction": 1.0,
+            "temperature_celsius": celsius,
+        }
+        for celsius in (-5.0, 50.0)
+    ]
+    assert found.notes == (
+        "PROF_DRAM_ACTIVE is above 1 and read as 1: GPU 0 (line 2)",
+        "DEV_GPU_UTIL is above 100 and read as 100: GPU 0 (line 3)",
+    )
+
+
 def test_what_cannot_be_is_left_out_with_a_sentence() -> None:
     """A magnitude below 0, or beyond all numbers, is nobody's reading."""
     found = dmon("#Entity POWER SMCLK TMPTR\nGPU 0 -1 1e308 50\nGPU 0 -2 1000 50")

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 
 _LARGEST_BYTES = 1_000_000_000  # 1,000 times the log of a large project.
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # Written by PowerShell.
+_MAGIC_BYTES = 4  # Of a compressed file or a binary, which are no text.
 
 
 def log_text(log: str | os.PathLike[str]) -> str:
@@ -25,16 +26,17 @@ def log_text(log: str | os.PathLike[str]) -> str:
     Return the text of a compiler's log.
 
     Args:
-        log: The text, or the path of a file. A text has at least one line break.
+        log: The text, or the path of a file. A text is a `str` with at least one line
+            break.
 
     Raises:
-        CaptureFormatError: The file cannot be read.
+        CaptureFormatError: The file cannot be read, or is not text.
     """
+    if _is_text(log):
+        return str(log)
     text = os.fspath(log)
-    if "\n" in text or not text.strip():
-        return text
     try:
-        return _decoded(read_regular(text, most_bytes=_LARGEST_BYTES))
+        content = read_regular(text, most_bytes=_LARGEST_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CaptureFormatError(
@@ -42,12 +44,19 @@ def log_text(log: str | os.PathLike[str]) -> str:
             remedy="name the file with what ptxas -v printed, or pass the text",
             path=text,
         ) from error
+    known = foreign(content[:_MAGIC_BYTES])
+    if known is not None:
+        raise CaptureFormatError(known.message, remedy=known.remedy, path=text)
+    return _decoded(content)
 
 
 def log_name(log: str | os.PathLike[str]) -> str:
     """Return the name of a compiler's log in messages."""
-    text = os.fspath(log)
-    return "the compiler's log" if "\n" in text or not text.strip() else text
+    return "the compiler's log" if _is_text(log) else os.fspath(log)
+
+
+def _is_text(log: str | os.PathLike[str]) -> bool:
+    return isinstance(log, str) and ("\n" in log or not log.strip())
 
 
 def _decoded(content: bytes) -> str:

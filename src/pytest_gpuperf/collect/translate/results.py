@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpuperf.collect.translate import foreign
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -182,9 +183,12 @@ def foreign_results(text: bytes, *, path: str) -> ForeignResults:
         raise
     # A ValueError is that of a number which is a text.
     except (msgspec.DecodeError, ValueError) as error:
-        raise RecordError(str(error), path=path, remedy=_RENAME) from error
+        if text.lstrip().startswith(b"{"):
+            raise RecordError(str(error), path=path, remedy=_RENAME) from error
+    known = foreign(text)
+    message = "it is not a result of pytest-benchmark or nvbench"
     raise RecordError(
-        "it is not a result of pytest-benchmark or nvbench",
+        message if known is None else known.message,
         path=path,
         remedy="name a file of --benchmark-json, or of nvbench's --json",
     )
