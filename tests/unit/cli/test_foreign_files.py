@@ -413,6 +413,29 @@ def test_lines_of_readings_may_end_with_a_carriage_return_alone(
     assert cli.main(["utilization", str(path)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "told", "remedy"),
+    [
+        (".", "it is a folder, a pipe or a device", "name a file of --benchmark-json"),
+        ("no.json", "it cannot be read (No such file", "check the path"),
+    ],
+)
+def test_what_is_imported_must_be_a_file(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    told: str,
+    remedy: str,
+) -> None:
+    """The remedy is about the file, not about the store."""
+    store, path = str(tmp_path / "store"), str(tmp_path / name)
+
+    assert cli.main(["baseline", "import", store, path]) == 4
+    said = capsys.readouterr().err
+    assert told in said
+    assert f"remedy: {remedy}" in said
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_results_are_imported_as_powershell_writes_them(
     tmp_path: Path, encoding: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -179,6 +180,13 @@ def test_a_table_of_nvbench_is_told_the_option_for_json() -> None:
         foreign_results(b"Benchmark,Device,Device Name,Skipped\n", path="x.csv")
 
     assert "nvbench's --json" in caught.value.remedy
+
+
+def test_a_compressed_result_is_told_to_be_uncompressed() -> None:
+    """What is inside is what is wanted."""
+    text = gzip.compress(json.dumps(of_pytest_benchmark()).encode())
+    with pytest.raises(RecordError, match="with gzip; uncompress it: gunzip"):
+        foreign_results(text, path="")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, MAGIC_BYTES, foreign
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
@@ -18,7 +18,6 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 
 _LARGEST_BYTES = 1_000_000_000  # 1,000 times the log of a large project.
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # Written by PowerShell.
-_MAGIC_BYTES = 4  # Of a compressed file or a binary, which are no text.
 
 
 def log_text(log: str | os.PathLike[str]) -> str:
@@ -44,7 +43,7 @@ def log_text(log: str | os.PathLike[str]) -> str:
             remedy="name the file with what ptxas -v printed, or pass the text",
             path=text,
         ) from error
-    known = foreign(content[:_MAGIC_BYTES])
+    known = foreign(content[:MAGIC_BYTES])
     if known is not None:
         raise CaptureFormatError(known.message, remedy=known.remedy, path=text)
     return _decoded(content)

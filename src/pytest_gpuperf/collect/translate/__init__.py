@@ -11,10 +11,13 @@ import re
 import zlib
 from typing import NamedTuple
 
-__all__ = ["FOREIGN_BYTES", "MARKS", "Foreign", "foreign"]
+__all__ = ["FOREIGN_BYTES", "MAGIC_BYTES", "MARKS", "Foreign", "foreign"]
 
 # The first bytes of a file, from which the tool that wrote it is identified.
 FOREIGN_BYTES = 65_536
+# The first bytes by which a compressed file or a binary is no text. What is inside of it
+# stays unknown.
+MAGIC_BYTES = 4
 # The first bytes of JSON whose keys are collected. A run takes a millisecond.
 _JSON_BYTES = 16_384
 # The first bytes of a text that name its encoding.

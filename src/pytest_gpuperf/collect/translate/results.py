@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from pytest_gpuperf.collect.translate import foreign
+from pytest_gpuperf.collect.translate import MAGIC_BYTES, foreign
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen
 
+OF_RESULTS = "name a file of --benchmark-json, or of nvbench's --json"
 _RENAME = "write the file again with the tool"
 
 
@@ -185,13 +186,13 @@ def foreign_results(text: bytes, *, path: str) -> ForeignResults:
     except (msgspec.DecodeError, ValueError) as error:
         if text.lstrip().startswith(b"{"):
             raise RecordError(str(error), path=path, remedy=_RENAME) from error
-    known = foreign(text)
+    packed, known = foreign(text[:MAGIC_BYTES]), foreign(text)
+    if packed is not None:
+        raise RecordError(packed.message, path=path, remedy=packed.remedy)
     message = "it is not a result of pytest-benchmark or nvbench"
-    raise RecordError(
-        message if known is None else known.message,
-        path=path,
-        remedy="name a file of --benchmark-json, or of nvbench's --json",
-    )
+    if known is not None:
+        message = known.message
+    raise RecordError(message, path=path, remedy=OF_RESULTS)
 
 
 def _of_pytest_benchmark(file: _PytestBenchmarkFile, path: str) -> ForeignResults:
