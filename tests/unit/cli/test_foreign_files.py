@@ -406,7 +406,7 @@ def test_readings_are_sent_to_the_command_that_reads_them(
 def test_lines_of_readings_may_end_with_a_carriage_return_alone(
     tmp_path: Path, name: str, text: str
 ) -> None:
-    """The readers know it, so does what finds the reader of a file."""
+    """What finds the reader of a file splits lines as the readers do."""
     path = tmp_path / name
     path.write_bytes(text.replace("\n", "\r").encode())
 
@@ -414,7 +414,7 @@ def test_lines_of_readings_may_end_with_a_carriage_return_alone(
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "remedy"),
+    ("name", "message", "remedy"),
     [
         (".", "it is a folder, a pipe or a device", "name a file of --benchmark-json"),
         ("no.json", "it cannot be read (No such file", "check the path"),
@@ -424,7 +424,7 @@ def test_what_is_imported_must_be_a_file(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     name: str,
-    told: str,
+    message: str,
     remedy: str,
 ) -> None:
     """The remedy is about the file, not about the store."""
@@ -432,7 +432,7 @@ def test_what_is_imported_must_be_a_file(
 
     assert cli.main(["baseline", "import", store, path]) == 4
     said = capsys.readouterr().err
-    assert told in said
+    assert message in said
     assert f"remedy: {remedy}" in said
 
 

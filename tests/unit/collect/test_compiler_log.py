@@ -309,8 +309,8 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path, content: bytes) -> None
     assert all_spills(log_text(path)) == TRUE
 
 
-def test_a_compressed_log_is_told_to_be_uncompressed(tmp_path: Path) -> None:
-    """It has kernels, which nobody reads without gunzip."""
+def test_a_compressed_log_must_be_uncompressed(tmp_path: Path) -> None:
+    """Its kernels cannot be read, so the remedy is gunzip."""
     path = tmp_path / "build.log.gz"
     path.write_bytes(gzip.compress(LOG.encode()))
 
@@ -322,7 +322,7 @@ def test_a_compressed_log_is_told_to_be_uncompressed(tmp_path: Path) -> None:
 
 
 def test_a_path_may_have_a_line_break(tmp_path: Path) -> None:
-    """Only a text is taken for the log itself."""
+    """Only a str with a line break is the log itself."""
     path = tmp_path / 'build "1"\n.log'
     path.write_text(LOG)
 

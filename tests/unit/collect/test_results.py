@@ -174,16 +174,16 @@ def test_another_file_is_refused(content: object, said: str) -> None:
     assert caught.value.remedy
 
 
-def test_a_table_of_nvbench_is_told_the_option_for_json() -> None:
-    """Byte 0 of a table is no news to whoever has taken the wrong output."""
+def test_a_table_of_nvbench_has_a_remedy_for_json() -> None:
+    """The remedy names the option that writes JSON."""
     with pytest.raises(RecordError, match="a table that nvbench printed") as caught:
         foreign_results(b"Benchmark,Device,Device Name,Skipped\n", path="x.csv")
 
     assert "nvbench's --json" in caught.value.remedy
 
 
-def test_a_compressed_result_is_told_to_be_uncompressed() -> None:
-    """What is inside is what is wanted."""
+def test_a_compressed_result_must_be_uncompressed() -> None:
+    """The remedy is not that of the content."""
     text = gzip.compress(json.dumps(of_pytest_benchmark()).encode())
     with pytest.raises(RecordError, match="with gzip; uncompress it: gunzip"):
         foreign_results(text, path="")
