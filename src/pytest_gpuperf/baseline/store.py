@@ -664,7 +664,6 @@ class DirectoryStore(_FileStore):
     def _changed(
         self, folder: Path, changes: Sequence[StoreChange]
     ) -> dict[Path, bytes]:
-        """Return the new texts of the files that changes concern."""
         added: dict[str, list[Append]] = {}
         for change in changes:
             if isinstance(change, Append):
@@ -708,7 +707,6 @@ class DirectoryStore(_FileStore):
             return self._reader.accept_edits(self._files())
 
     def _aside(self) -> SingleFileStore:
-        """Return the store of dropped sessions, a file next to the folders of the slugs."""
         path = self._path / f"{_ASIDE}.json"
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
@@ -724,7 +722,6 @@ class DirectoryStore(_FileStore):
         ]
 
     def _arrivals(self) -> dict[str, int]:
-        """Return the arrival numbers of all readable files, by session id."""
         numbers: dict[str, int] = {}
         for path in self._files():
             # A damaged file does not concern the other modules.
@@ -861,7 +858,6 @@ class SingleFileStore(_FileStore):
             return self._reader.accept_edits([self._path])
 
     def _aside(self) -> SingleFileStore:
-        """Return the store of dropped sessions, a file next to the store."""
         path = _aside_of(self._path)
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 

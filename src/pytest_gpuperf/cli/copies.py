@@ -55,7 +55,7 @@ GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {schema} TO gpuperf_write;
 
 
 def copy(arguments: argparse.Namespace) -> int:
-    """Copy the sessions of a store into another one."""
+    """Copy the sessions of a store into another store."""
     store = opened_by(arguments)
     wanted = set(arguments.machines or ())
     slugs = store.slugs()
@@ -186,7 +186,6 @@ def migrate(arguments: argparse.Namespace) -> int:
 
 
 def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
-    """Return the machine, the measurement and the session of each record of a store."""
     return {
         (slug, key, record.session.id)
         for slug in store.slugs()
@@ -196,7 +195,6 @@ def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
 
 
 def _copied(store: Store, slugs: Sequence[str], target: Store) -> int:
-    """Copy the sessions of some machines, and return their number."""
     by_session = _by_session(store, slugs)
     for changes in by_session:
         target.write_all(changes)
@@ -272,7 +270,7 @@ def imported(arguments: argparse.Namespace) -> int:
 
 def _read(path: str) -> tuple[ForeignResults, Session]:
     """
-    Return the results of a file and its session, whose id is a digest of the file.
+    Return the results of a file and a session with a digest of the file as id.
 
     Raises:
         RecordError: It is not a result of a known tool, or has no time.
@@ -297,7 +295,6 @@ def _read(path: str) -> tuple[ForeignResults, Session]:
 
 
 def _changes(results: ForeignResults, session: Session) -> dict[str, list[StoreChange]]:
-    """Return the changes that add the session, by machine."""
     by_key: dict[tuple[str, RecordKey], list[ForeignTime]] = {}
     for time in results.times:
         place = (

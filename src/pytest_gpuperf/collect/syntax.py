@@ -9,6 +9,7 @@ import re
 import warnings
 from pathlib import Path
 from types import CodeType, FunctionType
+from weakref import ref
 
 from blake3 import blake3
 
@@ -57,7 +58,7 @@ def function_digest(function: object) -> str | None:
         if inner is None:
             break
         function = inner
-    return _digest_of(function) if isinstance(function, FunctionType) else None
+    return _digest_of(ref(function)) if isinstance(function, FunctionType) else None
 
 
 def lambda_digest(code: CodeType) -> str | None:
@@ -66,10 +67,11 @@ def lambda_digest(code: CodeType) -> str | None:
     return None if several is None else "-".join(several)
 
 
-# All cases of a parametrized test share a function.
+# All cases of a parametrized test share a function. The cache holds no function, which would
+# keep its module, and by that all of a pytest that has run in this process.
 @functools.lru_cache(maxsize=4096)
-def _digest_of(function: FunctionType) -> str | None:
-    code = function.__code__
+def _digest_of(function: ref[FunctionType]) -> str | None:
+    code = function().__code__  # type: ignore[union-attr] # The caller holds it.
     several = _functions_of(code).get((code.co_name, code.co_firstlineno), ())
     return several[0] if len(several) == 1 else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import pytest
 
@@ -79,14 +80,14 @@ def parameters_of(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return None
-    return parameters_digest(callspec.params, _checkout(item.config))
+    return parameters_digest(callspec.params, _checkout(ref(item.config)))
 
 
 # Cached, because it is needed for every test. Two entries, because a pytest may run
-# inside another pytest.
+# inside another pytest, and none holds a pytest that has ended.
 @functools.lru_cache(maxsize=2)
-def _checkout(config: pytest.Config) -> tuple[str, ...]:
-    checkout = config_of(config).checkout
+def _checkout(config: ref[pytest.Config]) -> tuple[str, ...]:
+    checkout = config_of(config()).checkout  # type: ignore[arg-type] # The item holds it.
     spellings = (checkout.root, *checkout.spellings)
     return tuple(text for text in spellings if len(text) > 1)  # "/" is no checkout.
 

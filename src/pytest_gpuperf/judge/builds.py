@@ -59,7 +59,7 @@ def code_changes(
 
 
 def code_passes(changes: Iterable[KernelChange], fail_on: FailOn) -> bool:
-    """Return whether no change is one of those that fail."""
+    """Return True if no change has a fate that fails."""
     return not any(change.fate in _FAILING[fail_on] for change in changes)
 
 
@@ -167,7 +167,6 @@ def _instruction_steps(
 
 
 def _unfused(classes: Mapping[str, int]) -> int:
-    """Return the number of additions and multiplications that are not fused."""
     every = sum(classes.get(name, 0) for name in ("fp64", "fp32", "fp16"))
     return every - classes.get("fma", 0)
 

@@ -75,7 +75,7 @@ class ListedKernel(Frozen, kw_only=True, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """The name, the target and the number, which only this kernel has."""
+        """The name, the target and the number, unique to the kernel."""
         return self.kernel, self.target, self.number
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedKernel
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.captures import plain_name, told_apart
+from pytest_gpuperf.report.captures import short_names
 from pytest_gpuperf.report.escape import code, escape
 from pytest_gpuperf.report.lines import Column
 
@@ -86,11 +86,7 @@ def change_columns(
     rows = every[:top]
     spelled = code if form == "markdown" else str
     full = [escape(_name(change)) for change in rows]
-    plain = [plain_name(name) for name in full]
-    # Overloads differ only in their parameters.
-    called = plain if len(set(plain)) == len(set(full)) else full
-    short = told_apart(called)
-    names = tuple(spelled(short[name]) for name in called)
+    names = tuple(map(spelled, short_names(full)))
     columns = (
         Column(head="kernel", cells=names, shrinks=True),
         Column(head="chip", cells=tuple(escape(c.kernel.target) for c in rows)),

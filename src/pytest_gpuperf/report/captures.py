@@ -393,6 +393,15 @@ def told_apart(names: Iterable[str]) -> Mapping[str, str]:
     }
 
 
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return short names in order. Parameters are left out unless overloads need them."""
+    plain = [plain_name(name) for name in names]
+    # Overloads differ only in their parameters.
+    called = plain if len(set(plain)) == len(set(names)) else names
+    short = told_apart(called)
+    return [short[name] for name in called]
+
+
 def _beginning(name: str) -> str:
     cut = kernel_name(name, KERNEL_WIDTH)
     return cut if cut == name else cut.partition(_DOTS)[0]
@@ -559,7 +568,7 @@ def _change(difference: Difference) -> str:
 
 
 def launch_number(index: int, range_index: int | None) -> str:
-    """Return the number of a launch and of its range, which is None if the report has one range."""
+    """Return "launch 1 of range 2", or "launch 1" if the report has a single range (None)."""
     return f"launch {index}" + (
         "" if range_index is None else f" of range {range_index}"
     )

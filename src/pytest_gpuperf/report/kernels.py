@@ -21,8 +21,7 @@ from pytest_gpuperf.report.captures import (
     kernel_names,
     limiter_text,
     limits_text,
-    plain_name,
-    told_apart,
+    short_names,
 )
 from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
@@ -171,7 +170,6 @@ def kernels_bytes(
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
-    """Return the time of a launch [s], or None if unknown."""
     return None if analysis is None else analysis.duration_s
 
 
@@ -393,12 +391,7 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
 
     spelled = code if form == "markdown" else str
-    full = [escape(row.name) for row in rows]
-    plain = [plain_name(name) for name in full]
-    # Overloads differ only in their parameters.
-    called = plain if len(set(plain)) == len(set(full)) else full
-    short = told_apart(called)
-    names = tuple(spelled(short[name]) for name in called)
+    names = tuple(map(spelled, short_names([escape(row.name) for row in rows])))
     columns = (
         Column(head="kernel", cells=names, shrinks=True),
         column("chip", lambda row: row.kernel.target, right=False),
@@ -420,17 +413,14 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
 
 
 def _registers(number: int | None) -> str:
-    """Return a number of registers as text, or "" if it is unknown or 0."""
     return str(number or "")
 
 
 def _bytes(number: int | None) -> str:
-    """Return a number of bytes as text, or "" if unknown."""
     return "" if number is None else f"{number} B"
 
 
 def _kib(number: int) -> str:
-    """Return shared memory in KiB, like the limits of a chip, or in bytes if not whole."""
     return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
 
 

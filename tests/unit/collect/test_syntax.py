@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -386,3 +388,15 @@ def test_every_function_counts_where_an_import_may_compose_names(reach: str) -> 
     """The names are not in the source."""
     old = f"VALUES = {reach}\n\n\ndef free():\n    return 3\n".encode()
     assert not runs_alike(old, old.replace(b"3", b"4"))
+
+
+def test_a_digest_keeps_no_function(module: Any) -> None:
+    """A function holds its module, and by that all of a pytest that runs in this process."""
+    imported = module(TEST)
+    function = weakref.ref(imported.test_it)
+    assert function_digest(function()) is not None
+
+    del imported
+    gc.collect()
+
+    assert function() is None

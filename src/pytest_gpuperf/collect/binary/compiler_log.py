@@ -224,7 +224,6 @@ class _Compilations:
         return self._kernel is not None and self._kernel.registers_count is None
 
     def _may_describe(self, name: str) -> bool:
-        """Return whether the properties of a function may follow now."""
         kernel = self._kernel
         if kernel is None or kernel.registers_count is not None:
             return True
@@ -295,7 +294,7 @@ def facts_of(
     kernel: KernelResources, log: CompilerLog, parts: CodeParts
 ) -> CompilerFacts | Gap:
     """
-    Return what a log says of a kernel, or why it is not certain that the log says it.
+    Return the facts of a log about a kernel, or a gap if the facts are uncertain.
 
     Args:
         kernel: A kernel of a binary.
@@ -374,7 +373,6 @@ def _is_complete(
 
 
 def _matches(logged: LoggedKernel, kernel: KernelResources) -> bool:
-    """Return whether a kernel of a log has the resources of a kernel of a binary."""
     stacks = {kernel.stack_bytes, logged.stack_bytes}
     is_same = None in stacks or len(stacks) == 1
     return is_same and logged.registers_count == kernel.registers_count
@@ -396,7 +394,6 @@ def _spills_bytes(logged: LoggedKernel, inside: frozenset[str]) -> int:
 
 
 def _difference(logged: LoggedKernel, kernel: KernelResources) -> str:
-    """Return the difference between a kernel of a log and of a binary as text."""
     return (
         f"the compiler's log is from another build: {kernel.demangled or kernel.name} has "
         f"{logged.registers_count} registers and a stack of {logged.stack_bytes} B in it, "
@@ -410,7 +407,7 @@ _WIDEST_BYTES = 16
 
 def unlike_code(kernel: KernelResources, mix: InstructionMix) -> Gap | None:
     """
-    Return why the spills of a log cannot be those of the code, or None if they can.
+    Return a gap if the spills of a log contradict the code, else None.
 
     Args:
         kernel: A kernel with the spills of a log.

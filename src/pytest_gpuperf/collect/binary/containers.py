@@ -74,7 +74,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
 
 def members(content: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
     """
-    Yield the start and the end of each file in an archive of `ar`, or those of a file.
+    Yield start and end of each member of an archive of `ar`, or of any other file as a whole.
 
     The index of symbols and the table of long names are no files. A damaged archive ends
     with its last whole member.

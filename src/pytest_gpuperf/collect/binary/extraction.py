@@ -78,7 +78,7 @@ def extract_by_part(
     path: Path, folder: Path, failed: Finished, *, tool: str, runner: Runner
 ) -> Extracted:
     """
-    Extract the cubins that cuobjdump can read, after it stopped at one that it cannot.
+    Extract the readable cubins of a file after cuobjdump has failed.
 
     The code for each chip is tried on its own. Where it has an invalid ELF file, its halves
     are tried, down to single files.

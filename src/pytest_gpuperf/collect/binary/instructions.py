@@ -414,6 +414,5 @@ def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
 
 
 def _width_bytes(instruction: Instruction) -> int:
-    """Return the bytes that a thread moves in a single access [B]."""
     widths = (_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS)
     return next(widths, 4)

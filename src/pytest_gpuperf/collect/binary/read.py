@@ -183,7 +183,6 @@ def _fact(metadata: object, name: str) -> object:
 
 
 def _number(value: object) -> int | None:
-    """Return an integer unchanged, and None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -345,7 +344,7 @@ def each_cubin(
 
 
 def holds_device_code(path: Path) -> bool:
-    """Return True for a file whose first bytes and content may be those of device code."""
+    """Return True if a file may hold device code, by the first bytes and the content."""
     image = Image(label=str(path), path=path, launch=LaunchFacts())
     kind = _file_kind(_head(image))
     if kind != "container":
@@ -355,7 +354,6 @@ def holds_device_code(path: Path) -> bool:
 
 
 def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
-    """Return a cubin with the spills and barriers of a compiler's log."""
     parts = code_parts(cubin.content, {kernel.name for kernel in cubin.kernels})
     kernels: list[KernelResources] = []
     gaps: list[Gap | None] = []
@@ -612,7 +610,7 @@ def _readable(
     runner: Runner,
 ) -> tuple[Mapping[Path, str], tuple[str, ...]]:
     """
-    Extract what cuobjdump can read, after it stopped at a part that it cannot.
+    Extract the readable parts of a file after cuobjdump has failed.
 
     Returns:
         The target of each extracted cubin, and sentences about the chips left out.

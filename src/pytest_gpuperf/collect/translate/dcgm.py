@@ -474,7 +474,6 @@ def exporter_records(
 
 
 def _whole_gpu(gpu: GpuKey) -> GpuKey:
-    """Return the GPU of an instance."""
     hostname, gpu_index, gpu_uuid = gpu
     return hostname, gpu_index, gpu_uuid.partition("/")[0]
 
