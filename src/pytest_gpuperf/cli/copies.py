@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.files import read_whole
 from pytest_gpuperf.baseline.history import SESSION_LIMIT, Append
 from pytest_gpuperf.baseline.rows import digest
 from pytest_gpuperf.baseline.store import (
@@ -19,15 +18,16 @@ from pytest_gpuperf.baseline.store import (
     open_store,
 )
 from pytest_gpuperf.baseline.tables import SCHEMA
-from pytest_gpuperf.cli.output import GOOD, print_table
+from pytest_gpuperf.cli.output import GOOD, print_table, read_file
 from pytest_gpuperf.cli.stored_tests import opened, opened_by
 from pytest_gpuperf.collect.checkout import git_folder
 from pytest_gpuperf.collect.translate.results import (
+    OF_RESULTS,
     ForeignResults,
     ForeignTime,
     foreign_results,
 )
-from pytest_gpuperf.errors import BaselineMissingError, ConfigError, RecordError
+from pytest_gpuperf.errors import ConfigError, RecordError
 from pytest_gpuperf.model.environment import Session, family_facts, family_of
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.url import masked
@@ -275,9 +275,7 @@ def _read(path: str) -> tuple[ForeignResults, Session]:
     Raises:
         RecordError: It is not a result of a known tool, or has no time.
     """
-    text = read_whole(Path(path))
-    if text is None:
-        raise BaselineMissingError(f"there is no {path}", remedy="name a file")
+    text = read_file(path, remedy=OF_RESULTS)
     results = foreign_results(text, path=path)
     if not results.times:
         raise RecordError("it has no time", path=path, remedy="name another file")

@@ -18,6 +18,7 @@ from pytest_gpuperf.collect.binary.read import (
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import (
@@ -48,7 +49,8 @@ def read_baseline(path: str, *, target: str | None = None) -> tuple[ListedKernel
         target: Only kernels for this chip, or None for all.
 
     Raises:
-        RecordError: The file cannot be read, or is no inventory.
+        RecordError: The file cannot be read, or is no inventory. The message names the
+            tool that wrote it, if it is known.
     """
     try:
         content = read_regular(path, most_bytes=_LARGEST_BYTES)
@@ -56,9 +58,16 @@ def read_baseline(path: str, *, target: str | None = None) -> tuple[ListedKernel
         message = f"the baseline cannot be read ({error.strerror or error})"
         remedy = "write it with gpuperf inventory LIB --baseline FILE --update"
         raise RecordError(message, path=path, remedy=remedy) from error
+    try:
+        kernels = read_inventory(content, path)
+    except RecordError as error:
+        known = foreign(content[:FOREIGN_BYTES])
+        if known is None:
+            raise
+        raise RecordError(known.message, path=path, remedy=error.remedy) from error
     return tuple(
         kernel
-        for kernel in read_inventory(content, path)
+        for kernel in kernels
         if target in {None, kernel.target, kernel.target.partition(":")[0]}
     )
 

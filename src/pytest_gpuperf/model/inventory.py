@@ -16,6 +16,10 @@ _HEAD = json.dumps({"schema": INVENTORY_SCHEMA})
 _REMEDY = (
     "delete it, and write it again with gpuperf inventory LIB --baseline FILE --update"
 )
+_ANOTHER = (
+    "name a file that gpuperf inventory LIB --baseline FILE --update has written, or write "
+    "a new one"
+)
 _MOST_BAD_LINES = 5  # Lines that an error names.
 
 
@@ -170,7 +174,7 @@ def read_inventory(content: bytes, path: str) -> tuple[ListedKernel, ...]:
     head, *lines = content.split(b"\n")
     if head.strip() != _HEAD.encode():
         message = "it is no inventory of kernels, or of another version"
-        raise RecordError(message, path=path, remedy=_REMEDY)
+        raise RecordError(message, path=path, remedy=_ANOTHER)
     kernels: dict[tuple[str, str, int], ListedKernel] = {}
     bad = []
     for place, line in enumerate(lines, 2):

@@ -264,6 +264,32 @@ def test_spills_that_are_too_much_to_read_are_unknown(
     ) in " ".join(text.split())
 
 
+@pytest.mark.parametrize("update", [(), ("--update",)])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"context": {"num_cpus": 4}}', "it is a result of Google Benchmark"),
+        ("my notes\n", "it is no inventory of kernels, or of another version"),
+    ],
+)
+def test_a_file_that_is_no_inventory_is_kept(
+    builds: tuple[Path, Path],
+    run: Commands,
+    tmp_path: Path,
+    text: str,
+    message: str,
+    update: tuple[str, ...],
+) -> None:
+    """It is named, and the remedy does not delete it."""
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    said = run("inventory", builds[0], "--baseline", file, *update, code=4)
+
+    assert message in said
+    assert "delete" not in said
+    assert file.read_text() == text
+
+
 def test_an_inventory_lists_each_chip(builds: tuple[Path, Path], run: Commands) -> None:
     """Without a baseline it is a summary, and JSON has every kernel."""
     text = run("inventory", builds[1])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, MAGIC_BYTES, foreign
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
@@ -25,16 +25,17 @@ def log_text(log: str | os.PathLike[str]) -> str:
     Return the text of a compiler's log.
 
     Args:
-        log: The text, or the path of a file. A text has at least one line break.
+        log: The text, or the path of a file. A text is a `str` with at least one line
+            break.
 
     Raises:
-        CaptureFormatError: The file cannot be read.
+        CaptureFormatError: The file cannot be read, or is not text.
     """
+    if _is_text(log):
+        return str(log)
     text = os.fspath(log)
-    if "\n" in text or not text.strip():
-        return text
     try:
-        return _decoded(read_regular(text, most_bytes=_LARGEST_BYTES))
+        content = read_regular(text, most_bytes=_LARGEST_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CaptureFormatError(
@@ -42,12 +43,19 @@ def log_text(log: str | os.PathLike[str]) -> str:
             remedy="name the file with what ptxas -v printed, or pass the text",
             path=text,
         ) from error
+    known = foreign(content[:MAGIC_BYTES])
+    if known is not None:
+        raise CaptureFormatError(known.message, remedy=known.remedy, path=text)
+    return _decoded(content)
 
 
 def log_name(log: str | os.PathLike[str]) -> str:
     """Return the name of a compiler's log in messages."""
-    text = os.fspath(log)
-    return "the compiler's log" if "\n" in text or not text.strip() else text
+    return "the compiler's log" if _is_text(log) else os.fspath(log)
+
+
+def _is_text(log: str | os.PathLike[str]) -> bool:
+    return isinstance(log, str) and ("\n" in log or not log.strip())
 
 
 def _decoded(content: bytes) -> str:
