@@ -198,8 +198,10 @@ class Build:
         doubts = chips_in_doubt(
             (kernel.target, mix) for kernel, mix in zip(listed_ones, mixes, strict=True)
         )
+        remedies = {mix.doubt: mix.remedy for mix in mixes}
         return [*_with_mixes(self.kernels, by_code)], [
-            f"instructions of {', '.join(chips)} are not compared: {doubt}"
+            f"instructions of {', '.join(chips)} are not compared: "
+            + "; ".join(filter(None, (doubt, remedies[doubt])))
             for doubt, chips in doubts.items()
         ]
 

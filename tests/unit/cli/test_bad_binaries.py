@@ -251,6 +251,7 @@ def test_a_chip_of_the_future_is_named_and_the_others_are_read(
     assert "global_load" in shown[1]
     assert all(chip in listed[1] for chip in ("sm_80", "sm_250a"))
     assert "instructions of sm_250a are not compared: nvdisasm" in compared[1]
+    assert "update it (pip install -U nvidia-cuda-nvdisasm)" in compared[1]
     assert "instructions of sm_80" not in compared[1]
     assert "registers 26 -> 30" in compared[1]
 
