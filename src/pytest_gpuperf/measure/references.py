@@ -174,7 +174,7 @@ class References:
         self._gpu_budget = _Budget()
         # The current test has measured nothing yet.
         self._is_waiting = False
-        self._has_released = False  # The memory of the workloads.
+        self._measured_ns = 0  # Duration of the last test.
         self._begun_ns = 0  # Start of the current test.
         self._ended_ns: int | None = None  # The end of the last samples.
 
@@ -209,7 +209,7 @@ class References:
         if self._is_waiting:
             self._is_waiting = False
             return
-        measured_ns = self._clock.now_ns() - self._begun_ns
+        self._measured_ns = measured_ns = self._clock.now_ns() - self._begun_ns
         self._budget.measured_ns += measured_ns
         if self._disk_is_used:
             self._disk_budget.measured_ns += measured_ns
@@ -262,8 +262,8 @@ class References:
         self._ended_ns = self._clock.now_ns()
         ran_ns = self._clock.thread_cpu_ns() - cpu_begun_ns
         self._budget.spend(self._ended_ns - begun_ns, ran_ns)
-        # Short tests take no set after the first ones.
-        if not (self._has_released or self._budget.allows_a_set()):
+        # After short tests the next set is a second away or more. Its memory takes 4 ms.
+        if self._measured_ns < _STALE_NS and not self._budget.allows_a_set():
             self._release_memory()
 
     def _take_disk_set(self, disk: Disk) -> None:
@@ -343,8 +343,6 @@ class References:
         return _mapped(_MEMORY_BYTES)
 
     def _release_memory(self) -> None:
-        """Give the memory back, once: a process that takes another set keeps it."""
-        self._has_released = True
         self.__dict__.pop("_memory", None)
         for name in ("copy", READS):
             if not isinstance(self._workloads.get(name), Gap):
