@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +46,22 @@ def read_regular(path: _Path, *, most_bytes: int) -> bytes:
         most_bytes: Size of the largest file to be read [B].
 
     Raises:
+        OSError: As for `open_regular`.
+    """
+    with open_regular(path, most_bytes=most_bytes) as file:
+        return file.read()
+
+
+def open_regular(path: _Path, *, most_bytes: int) -> BinaryIO:
+    """
+    Return a regular file, opened to be read.
+
+    Args:
+        path: The file.
+
+        most_bytes: Size of the largest file to be read [B].
+
+    Raises:
         OSError: The file is missing, not regular, or cannot be read. A file that is too
             large has errno EFBIG.
     """
@@ -53,8 +69,7 @@ def read_regular(path: _Path, *, most_bytes: int) -> bytes:
     if size_bytes > most_bytes:
         why = f"it has {size_bytes / 1e6:.0f} MB, more than {most_bytes / 1e6:.0f}"
         raise OSError(errno.EFBIG, why, os.fspath(path))
-    with open(path, "rb") as file:
-        return file.read()
+    return open(path, "rb")
 
 
 def read_start(path: _Path, *, most_bytes: int) -> bytes:

@@ -7,13 +7,15 @@ from pathlib import Path
 from fakes.project import Project
 
 # Of the package alone. Both may fall, and whoever raises one says why here. The last module
-# is `settings`, which `options` contained: pytest starts without it. The last 500 lines are
-# evidence of work that was not done, and workloads and identities of a GPU's code.
-MOST_MODULES, MOST_LINES = 127, 49_500
+# is `settings`, which `options` contained: pytest starts without it. The last 530 lines are
+# evidence of work that was not done, workloads and identities of a GPU's code, and the
+# reading of a file of the baseline line by line, which saves its size in memory.
+MOST_MODULES, MOST_LINES = 127, 49_700
 # Whole rooms and libraries that such a run needs nothing of.
 NEVER = (
     "jinja2",
     "markupsafe",
+    "pytest_gpuperf.baseline.additions",
     "pytest_gpuperf.baseline.database",
     "pytest_gpuperf.baseline.engine",
     "pytest_gpuperf.cli",

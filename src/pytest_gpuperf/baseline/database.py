@@ -117,6 +117,7 @@ class DatabaseStore:
         test_ids: Collection[str] | None = None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -126,7 +127,11 @@ class DatabaseStore:
             reader = SessionReader(engine, self._place)
             with collector_paused():
                 return reader.load(
-                    self._kind(slug), test_ids, metrics=metrics, newest=not past
+                    self._kind(slug),
+                    test_ids,
+                    metrics=metrics,
+                    quantiles=quantiles,
+                    newest=not past,
                 )
 
     def other_slugs(

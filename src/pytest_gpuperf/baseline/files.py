@@ -8,7 +8,7 @@ import stat
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from pytest_gpuperf import disk
 from pytest_gpuperf.disk import TEMPORARY, read_regular
@@ -53,6 +53,25 @@ def read_whole(path: Path) -> bytes | None:
         return read_regular(path, most_bytes=_LARGEST_BYTES).removeprefix(BOM_UTF8)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise _unusable("read", error, path) from error
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BinaryIO | None]:
+    """
+    Hold a file open after its byte order mark, or None if the file does not exist.
+
+    Raises:
+        BaselineError: As for `read_whole`.
+    """
+    try:
+        with disk.open_regular(path, most_bytes=_LARGEST_BYTES) as stream:
+            if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+                stream.seek(0)
+            yield stream
+    except FileNotFoundError:
+        yield None
     except OSError as error:
         raise _unusable("read", error, path) from error
 

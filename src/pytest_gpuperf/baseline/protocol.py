@@ -61,6 +61,7 @@ class Store(Protocol):
         test_ids: Collection[str] | None = None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """
@@ -73,6 +74,8 @@ class Store(Protocol):
 
             metrics: The metrics to read, or None for all. A session without any of them
                 is left out.
+
+            quantiles: Whether to read the quantiles of samples, which only reports show.
 
             past: Whether to return every session that the store still has. A database
                 also has those before a level was accepted, whose values have a lower

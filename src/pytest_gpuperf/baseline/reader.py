@@ -90,6 +90,7 @@ class SessionReader:
         test_ids: Collection[str] | None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         newest: bool = True,
     ) -> StoredSeries:
         """
@@ -102,6 +103,8 @@ class SessionReader:
 
             metrics: The metrics, or None for all.
 
+            quantiles: Whether to read the quantiles of samples.
+
             newest: Whether only the sessions are read that may count.
         """
         keys = self._keys(slug, test_ids)
@@ -110,7 +113,7 @@ class SessionReader:
         numbers = self._metrics(metrics)
         events = self._events(slug, keys)
         sessions = self._values(slug, keys, numbers, events if newest else None)
-        found = self._records(keys, numbers, sessions, events)
+        found = self._records(keys, numbers, sessions, events, quantiles=quantiles)
         if newest:
             at = {key: test for test, key in keys.items()}
             counting = (_counting(r, at[r.key], events) for r in found)
@@ -403,6 +406,8 @@ class SessionReader:
         numbers: Mapping[int, MetricRow],
         sessions: Iterable[list[_Row]],
         events: EventLog,
+        *,
+        quantiles: bool = True,
     ) -> Iterator[StoredRecord]:
         """Yield the records of some sessions, in the order of arrival and revision."""
         settings: dict[int, Any] = {}
@@ -425,7 +430,11 @@ class SessionReader:
                         keys[test],
                         head.session,
                         _values_of(
-                            grouped[place], numbers, detail.quantiles, events, head
+                            grouped[place],
+                            numbers,
+                            detail.quantiles if quantiles else {},
+                            events,
+                            head,
                         ),
                         setting=settings[setting],
                         detail=detail,

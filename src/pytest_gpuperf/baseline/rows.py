@@ -175,6 +175,7 @@ class StoredContent(Frozen, frozen=True):
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
+SECTION = msgspec.json.Decoder(StoredSection)
 CONTENT = msgspec.json.Decoder(StoredContent)
 ROW = msgspec.json.Decoder(StoredRow[SessionValue])
 PARTS = msgspec.json.Decoder(StoredRow[msgspec.Raw])

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pytest_gpuperf.baseline.additions import with_sessions
 from pytest_gpuperf.baseline.files import (
     kind_of,
     listed,
     locked,
     make_folder,
+    opened,
     read_start,
     read_whole,
     sweep,
@@ -35,16 +35,16 @@ from pytest_gpuperf.baseline.history import (
     arrived,
     slugs_holding,
 )
+from pytest_gpuperf.baseline.layout import numbered_sessions, section_of, version_in
 from pytest_gpuperf.baseline.protocol import Repair, Store
 from pytest_gpuperf.baseline.rows import KeyedBy, digest
 from pytest_gpuperf.baseline.text import (
+    BaselineFile,
     Damage,
     NamedBy,
     decode,
+    decode_stream,
     encode,
-    numbered_sessions,
-    section_of,
-    version_of,
 )
 from pytest_gpuperf.disk import TEMPORARY
 from pytest_gpuperf.errors import (
@@ -375,6 +375,7 @@ class _StoreReader:
         section: str | None = None,
         test_ids: Collection[str] | None = None,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """
@@ -389,20 +390,21 @@ class _StoreReader:
 
             metrics: The metrics to read, or None for all.
 
+            quantiles: Whether to read the quantiles of samples.
+
             whole: Whether damage is an error. A file that is written back must be
                 complete.
         """
-        state, text = _state_of(path), read_whole(path)
-        if text is None:
-            return {}
-        stored = decode(
-            text,
-            path=str(path),
-            keyed_by=self._keyed_by,
+        state = _state_of(path)
+        stored = self._decoded(
+            path,
             section=section,
             test_ids=test_ids,
             metrics=metrics,
+            quantiles=quantiles,
         )
+        if stored is None:
+            return {}
         if section is None:
             self._names[path] = (state, stored.names)
         self._damage |= dict.fromkeys(stored.damage)
@@ -423,11 +425,12 @@ class _StoreReader:
 
     def check(self, path: Path) -> None:
         """Decode a file unless it begins and ends as the store writes it."""
-        text = read_whole(path)
-        if text is None:
-            return
-        version = version_of(text)
-        if version is None or section_of(text, keyed_by=self._keyed_by) is None:
+        with opened(path) as stream:
+            if stream is None:
+                return
+            version = version_in(stream)
+        start = read_start(path)
+        if version is None or section_of(start, keyed_by=self._keyed_by) is None:
             self.read(path, test_ids=())
         else:
             self.of_earlier_schema |= version < STORE_VERSION
@@ -436,13 +439,48 @@ class _StoreReader:
         """Return the measurements of a file by section, or {} if the file does not exist."""
         state = _state_of(path)
         if state is None or self._names.get(path, (None,))[0] != state:
-            text = read_whole(path)
-            if text is None:
-                return {}
             # Its damage concerns those that need its values.
-            stored = decode(text, path=str(path), keyed_by=self._keyed_by, test_ids=())
+            stored = self._decoded(path, test_ids=())
+            if stored is None:
+                return {}
             self._names[path] = (state, stored.names)
         return self._names[path][1]
+
+    def _decoded(
+        self,
+        path: Path,
+        *,
+        section: str | None = None,
+        test_ids: Collection[str] | None = None,
+        metrics: Container[str] | None = None,
+        quantiles: bool = True,
+    ) -> BaselineFile | None:
+        """Return the content of a file, or None if the file does not exist."""
+        stored = None
+        with opened(path) as stream:
+            if stream is not None and section is None:
+                stored = decode_stream(
+                    stream,
+                    path=str(path),
+                    keyed_by=self._keyed_by,
+                    test_ids=test_ids,
+                    metrics=metrics,
+                    quantiles=quantiles,
+                )
+        if stored is not None:
+            return stored
+        text = read_whole(path)
+        if text is None:
+            return None
+        return decode(
+            text,
+            path=str(path),
+            keyed_by=self._keyed_by,
+            section=section,
+            test_ids=test_ids,
+            metrics=metrics,
+            quantiles=quantiles,
+        )
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
         """Rewrite the damaged files without the damage. The caller must hold the lock."""
@@ -549,6 +587,7 @@ class _FileStore(ABC):
         test_ids: Collection[str] | None = None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         past: bool = False,
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -592,6 +631,7 @@ class DirectoryStore(_FileStore):
         test_ids: Collection[str] | None = None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
@@ -604,7 +644,9 @@ class DirectoryStore(_FileStore):
         for path, module in self._paths(slug, by_module):
             selected = None if by_module is None else by_module[module]
             with self._left_out(path):
-                for records in self._read(path, selected, metrics=metrics).values():
+                for records in self._read(
+                    path, selected, metrics=metrics, quantiles=quantiles
+                ).values():
                     sessions.update(records)
         return sessions
 
@@ -664,6 +706,9 @@ class DirectoryStore(_FileStore):
     def _changed(
         self, folder: Path, changes: Sequence[StoreChange]
     ) -> dict[Path, bytes]:
+        # Most runs store nothing.
+        from pytest_gpuperf.baseline.additions import with_sessions
+
         added: dict[str, list[Append]] = {}
         for change in changes:
             if isinstance(change, Append):
@@ -735,11 +780,16 @@ class DirectoryStore(_FileStore):
         test_ids: Collection[str] | None = None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         whole: bool = False,
     ) -> dict[str, _Sessions]:
         """Return the sessions of the file of a module, or {} if the file does not exist."""
         sections = self._reader.read(
-            path, test_ids=test_ids, metrics=metrics, whole=whole
+            path,
+            test_ids=test_ids,
+            metrics=metrics,
+            quantiles=quantiles,
+            whole=whole,
         )
         for module in sections:
             _refuse_copy(path, module)
@@ -803,11 +853,16 @@ class SingleFileStore(_FileStore):
         test_ids: Collection[str] | None = None,
         *,
         metrics: Container[str] | None = None,
+        quantiles: bool = True,
         past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
         sections = self._reader.read(
-            self._path, section=slug, test_ids=test_ids, metrics=metrics
+            self._path,
+            section=slug,
+            test_ids=test_ids,
+            metrics=metrics,
+            quantiles=quantiles,
         )
         return sections.get(slug, {})
 

@@ -5,12 +5,24 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from blake3 import blake3
+from msgspec.structs import force_setattr as set_field
 
 from pytest_gpuperf.baseline.history import by_key
+from pytest_gpuperf.baseline.layout import (
+    READABLE,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    SECTION_NAME,
+    STRING,
+    UNREADABLE,
+    OtherLayoutError,
+    schema_in,
+    sections_in,
+)
 from pytest_gpuperf.baseline.rows import (
     CONTENT,
     FACTS,
@@ -22,7 +34,6 @@ from pytest_gpuperf.baseline.rows import (
     ROW,
     SUM,
     SUM_LENGTH,
-    TABLE,
     VALUE,
     Facts,
     Fields,
@@ -60,13 +71,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
 )
-
-_SCHEMAS = "pytest-gpuperf/baseline/"
-SCHEMA_VERSION = f"{_SCHEMAS}{STORE_VERSION}"
-# The version of the lines, by schema. Lines of version 2 are lines of version 3 that lack
-# some facts about a value.
-_READABLE = {SCHEMA_VERSION: STORE_VERSION, f"{_SCHEMAS}2": 2}
-
+from pytest_gpuperf.model.sample import CoreSpeed
 
 # The heads, facts and kernels of a section, by the keys that its rows use.
 _Tables = tuple[
@@ -225,98 +230,20 @@ _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
 # A file is still whole without any other line, which is a record or an entry of a
 # table.
 _STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
-_STRING = rb'"((?:[^"\\]|\\.)*)"'
-_SECTION_NAME = re.compile(rb'^\{"name":' + _STRING)
-# The layout that the store writes.
-_HEADER = re.compile(
-    rb'\{"schema":"(pytest-gpuperf/baseline/\d+)","keyed_by":"(\w+)","sections":\[\n'
-)
-_END = b"null]}\n"
-_SECTION = b'\n{"name":'
-_SECTION_START = re.compile(
-    _SECTION.replace(b"{", rb"\{") + _STRING + rb',"sessions":\{'
-)
-_END_OF_TABLE = b'\n"":null}'
-_MARKERS = tuple(b"\n" + mark * 7 for mark in (b"<", b"=", b">", b"|"))
 # The first field of a record.
-_TEST_NAME = re.compile(rb'^\{"test":' + _STRING)
+_TEST_NAME = re.compile(rb'^\{"test":' + STRING)
 
 # Only metrics of the catalogue, because a number recorded by a test may be a
 # difference.
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
-# The errors of a text that is not in the format.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _SchemaOnly(Frozen, frozen=True):
     """The one field that every version of the format has."""
 
     schema: str = ""
-
-
-def numbered_sessions(text: bytes) -> dict[str, int]:
-    """
-    Return the arrival numbers of the sessions of a file, by session id, or {} if the
-    file is unreadable.
-
-    In the layout of the store, only the heads of the sessions are decoded.
-    """
-    try:
-        tables = _tables_of_sessions(text)
-        raws = [bytes(raw) for table in tables for raw in table.values()]
-        heads = [decoded(HEAD, raw)[0] for raw in raws if raw != b"null"]
-    except UNREADABLE:
-        # The caller that needs the records reports the error.
-        return {}
-    return {head.id: head.arrival for head in heads}
-
-
-def _tables_of_sessions(text: bytes) -> list[Mapping[str, msgspec.Raw]]:
-    tables: list[Mapping[str, msgspec.Raw]] = []
-    place = text.find(_SECTION) if version_of(text) is not None else -1
-    while place >= 0:
-        start = _SECTION_START.match(text, place)
-        end = text.find(_END_OF_TABLE, place)
-        if start is None or end < 0:
-            break
-        table = text[start.end() : end + len(_END_OF_TABLE)]
-        tables.append(TABLE.decode(b"{%b" % table))
-        place = text.find(_SECTION, end)
-    else:
-        if tables:
-            return tables
-    return [part.sessions for part in CONTENT.decode(text).sections if part]
-
-
-def version_of(text: bytes) -> int | None:
-    """
-    Return the version of a file that begins and ends as the store writes it, without
-    conflict markers, else None. Its lines may still be damaged.
-    """
-    header = _HEADER.match(text)
-    if header is None or not text.endswith(_END):
-        return None
-    if any(marker in text for marker in _MARKERS):
-        return None
-    return _READABLE.get(header[1].decode())
-
-
-def section_of(start: bytes, *, keyed_by: KeyedBy) -> str | None:
-    """
-    Return the first section of a file in the layout of the store, else None.
-
-    Args:
-        start: The first bytes of the file.
-
-        keyed_by: The kind of sections that the file must have.
-    """
-    header = _HEADER.match(start)
-    if header is None or header[2].decode() != keyed_by:
-        return None
-    found = _SECTION_NAME.match(start[header.end() :])
-    return None if found is None else str(msgspec.json.decode(b'"%b"' % found[1]))
 
 
 def decode(
@@ -327,6 +254,7 @@ def decode(
     section: str | None = None,
     test_ids: Collection[str] | None = None,
     metrics: Container[str] | None = None,
+    quantiles: bool = True,
     edited: bool = False,
 ) -> BaselineFile:
     """
@@ -346,6 +274,8 @@ def decode(
         metrics: The metrics to read, or None for all. Sessions without them are left
             out.
 
+        quantiles: Whether to keep the quantiles of samples, which only reports show.
+
         edited: Whether to accept lines that differ from their checksum.
 
     Raises:
@@ -354,25 +284,69 @@ def decode(
 
         SchemaVersionError: The file is a baseline of a later schema version.
     """
-    selected = None if test_ids is None else frozenset(test_ids)
-    reader = _LineReader(text, path=path, edited=edited, metrics=metrics)
+    reader = _LineReader(
+        text, path=path, edited=edited, metrics=metrics, quantiles=quantiles
+    )
     with _refusing(text, path=path), collector_paused():
-        # After a merge, a section may occur twice.
-        records: dict[str, list[StoredRecord]] = {}
-        names: dict[str, dict[RecordKey, NamedBy]] = {}
-        for part in reader.sections(keyed_by):
-            if section not in {None, part.name}:
-                continue
-            rows, named = reader.records(part, keyed_by, selected)
-            records.setdefault(part.name, []).extend(rows)
-            known = names.setdefault(part.name, {})
-            known |= {k: n.merged(known.get(k, n)) for k, n in named.items()}
-        return BaselineFile(
-            sections={name: by_key(rows) for name, rows in records.items()},
-            names=names,
-            damage=tuple(dict.fromkeys(sorted(reader.damage))),
-            of_earlier_schema=reader.version < STORE_VERSION,
-        )
+        parts = [
+            (part, map(bytes, part.records))
+            for part in reader.sections(keyed_by)
+            if section in {None, part.name}
+        ]
+        return _content_of(reader, parts, keyed_by, test_ids)
+
+
+def decode_stream(
+    stream: BinaryIO,
+    *,
+    path: str,
+    keyed_by: KeyedBy,
+    test_ids: Collection[str] | None = None,
+    metrics: Container[str] | None = None,
+    quantiles: bool = True,
+) -> BaselineFile | None:
+    """
+    Decode a file line by line, without holding its text.
+
+    Returns:
+        As `decode` of the text, or None for a file that is damaged or has another
+        layout than that of the store.
+    """
+    reader = _LineReader(
+        b"", path=path, edited=False, metrics=metrics, quantiles=quantiles
+    )
+    try:
+        with collector_paused():
+            reader.version = schema_in(stream, keyed_by=keyed_by)
+            file = _content_of(reader, sections_in(stream), keyed_by, test_ids)
+    except (OtherLayoutError, *UNREADABLE):
+        return None
+    # The lines of damage are counted in the whole text.
+    return None if file.damage else file
+
+
+def _content_of(
+    reader: _LineReader,
+    parts: Iterable[tuple[StoredSection, Iterable[bytes]]],
+    keyed_by: KeyedBy,
+    test_ids: Collection[str] | None,
+) -> BaselineFile:
+    """Return the content of a file from its sections and their rows."""
+    selected = None if test_ids is None else frozenset(test_ids)
+    # After a merge, a section may occur twice.
+    records: dict[str, list[StoredRecord]] = {}
+    names: dict[str, dict[RecordKey, NamedBy]] = {}
+    for part, texts in parts:
+        rows, named = reader.records(part, texts, keyed_by, selected)
+        records.setdefault(part.name, []).extend(rows)
+        known = names.setdefault(part.name, {})
+        known |= {k: n.merged(known.get(k, n)) for k, n in named.items()}
+    return BaselineFile(
+        sections={name: by_key(rows) for name, rows in records.items()},
+        names=names,
+        damage=tuple(dict.fromkeys(sorted(reader.damage))),
+        of_earlier_schema=reader.version < STORE_VERSION,
+    )
 
 
 @contextlib.contextmanager
@@ -399,6 +373,8 @@ class _LineReader:
         edited: Whether to accept lines that differ from their checksum.
 
         metrics: The metrics to read, or None for all.
+
+        quantiles: Whether to keep the quantiles of samples.
     """
 
     def __init__(
@@ -408,12 +384,16 @@ class _LineReader:
         path: str,
         edited: bool,
         metrics: Container[str] | None,
+        quantiles: bool,
     ) -> None:
         self._text = text
         self._path = path
         self.checked = not edited
         self._metrics = metrics
+        self._most = None if quantiles else 0  # Quantiles that are kept.
         self._texts: dict[str | None, str | None] = {}
+        # The core is as fast for most tests of a session, so that these are few.
+        self._cores: dict[tuple[CoreSpeed, ...], tuple[CoreSpeed, ...]] = {}
         # By the beginning of a value.
         self._is_wanted: dict[bytes, bool] = {}
         self.version = STORE_VERSION
@@ -438,7 +418,7 @@ class _LineReader:
                 remedy="name the whole store: its folder, or a single-file store",
                 path=self._path,
             )
-        self.version = _READABLE[content.schema]
+        self.version = READABLE[content.schema]
         return [part for part in content.sections if part is not None]
 
     def _content(self) -> StoredContent:
@@ -459,7 +439,7 @@ class _LineReader:
         """Blank the lines that are not valid JSON, and note the damage."""
         lines = self._text.split(b"\n")
         for index, line in enumerate(lines):
-            self._section = _text_in(_SECTION_NAME, line) or self._section
+            self._section = _text_in(SECTION_NAME, line) or self._section
             if not (_STRUCTURE.match(line) or _is_entry(line)):
                 self._leave_out("it is not JSON", line, number=index + 1)
                 lines[index] = b""
@@ -468,6 +448,7 @@ class _LineReader:
     def records(
         self,
         section: StoredSection,
+        rows: Iterable[bytes],
         keyed_by: KeyedBy,
         selected: Collection[str] | None,
     ) -> tuple[list[StoredRecord], dict[RecordKey, NamedBy]]:
@@ -479,7 +460,7 @@ class _LineReader:
         keys: dict[tuple[str, str], RecordKey] = {}
         with_ids: dict[RecordKey, set[bool]] = {}
         records = []
-        for text in map(bytes, section.records):
+        for text in rows:
             # As `is_summed`, because each call is one for each of 100,000 rows.
             body = b"%b%b}" % (prefix_of_sum, text[:-SUM_LENGTH])
             checksum = blake3(body).hexdigest(length=6).encode()
@@ -510,6 +491,8 @@ class _LineReader:
         """Return True if a row without a checksum of its own text is undamaged."""
         if text == b"null":  # The end of the list.
             return False
+        if not text or text.endswith(b"\n"):
+            raise OtherLayoutError
         try:
             row, unknown = decoded(ROW, text)
         except UNREADABLE as error:
@@ -539,21 +522,23 @@ class _LineReader:
             except msgspec.ValidationError:  # It may have fields of a later version.
                 row, unknown = decoded(PARTS, text)
             values = []
+            # Here, because a call for each row is one of 100,000.
             for part in map(bytes, row.values):
                 start = part[: part.find(b",")]
                 is_wanted = self._is_wanted.get(start)
                 if is_wanted is None:
                     is_wanted = self._asks_for(part, start)
                 if is_wanted:
-                    values.append(VALUE.decode(part))
+                    value = VALUE.decode(part)
+                    cores = value.cores
+                    set_field(value, "cores", self._cores.setdefault(cores, cores))
+                    set_field(value, "quantiles", value.quantiles[: self._most])
+                    values.append(value)
             if not values:
                 return None
         heads, facts, kernels = tables
-        wrong = _negative(row.test, values) if is_odd else ""
-        if row.session not in heads or row.facts not in facts:
-            wrong = "its session or its facts are left out"
-        if wrong:
-            self._leave_out(wrong, text)
+        is_held = row.session in heads and row.facts in facts
+        if (is_odd or not is_held) and self._is_wrong(row, values, text, held=is_held):
             return None
         head, session = heads[row.session]
         shared_text = self._texts.setdefault
@@ -579,6 +564,21 @@ class _LineReader:
             files=row.files,
             unknown=unknown,
         )
+
+    def _is_wrong(
+        self,
+        row: StoredRow[Any],
+        values: Sequence[SessionValue],
+        text: bytes,
+        *,
+        held: bool,
+    ) -> bool:
+        wrong = _negative(row.test, values)
+        if not held:
+            wrong = "its session or its facts are left out"
+        if wrong:
+            self._leave_out(wrong, text)
+        return bool(wrong)
 
     def _asks_for(self, part: bytes, start: bytes) -> bool:
         """Return True if the metric of a value is wanted. Its beginning then shows that."""
@@ -692,13 +692,13 @@ def _negative(test: str, values: Iterable[SessionValue]) -> str:
 
 
 def _check_schema(schema: str, *, path: str) -> None:
-    if not schema.startswith(_SCHEMAS):
+    if not schema.startswith(SCHEMAS):
         raise BaselineCorruptError(
             f"it is not a baseline (schema {schema!r})",
             remedy="name a store that --gpuperf-update has written",
             path=path,
         )
-    if schema not in _READABLE:
+    if schema not in READABLE:
         raise SchemaVersionError(schema=schema, supported=SCHEMA_VERSION, path=path)
 
 

@@ -280,7 +280,13 @@ class Memory:
         missing = [test for test in tests if test not in known]
         if missing:
             self._parts.setdefault(folder, {}).update(
-                store.load(folder, missing, metrics=self._metrics)
+                store.load(
+                    folder,
+                    missing,
+                    metrics=self._metrics,
+                    # A report has the stored sessions that were compared.
+                    quantiles=bool(self._config.reports),
+                )
             )
             known.update(missing)
 

@@ -84,6 +84,8 @@ _LIMIT_DIGITS = 6
 _SAME_SHARE = 1e-9
 # The shortest text of a float has at most 17 digits, so nothing is rounded here.
 _ALL_DIGITS = 18
+# The last decimal of a change in percent, and the decimals of one between two texts.
+_QUANTUM, _TIE_DECIMALS = 0.001, 4
 # Outside this range, 1.23e-09 is shorter than the zeros.
 _PLAIN_EXPONENTS = range(-4, 16)
 
@@ -133,6 +135,9 @@ _BYTES = re.compile(r"[KMGT]?byte(?:/[mun]?s(?:econd)?)?|B(?:/s)?")
 # no rounding needs no zeros either: 40 B, not 40.0 B.
 _MEASURED = frozenset({"s", "bytes/s", "FLOP/s", "fraction", "J", "W", "Hz"})
 
+# Units whose texts `_quickly` writes, which are the most frequent.
+_QUICK = frozenset({"s", "bytes/s", "FLOP/s", "J", "W", "Hz"})
+
 
 def value(
     number: float, unit: str, *, digits: int = _DIGITS, limits: Iterable[float] = ()
@@ -157,7 +162,10 @@ def value(
         >>> value(95697.3, "sample/s"), value(95697.0, "sample")
         ('95700 sample/s', '95697 sample')
     """
-    unit, (exact, *bounds) = _in_si(unit, number, *limits)
+    several = (*limits,)
+    if not several and (text := _quickly(number, unit, digits)):
+        return text
+    unit, (exact, *bounds) = _in_si(unit, number, *several)
     if unit == "fraction":
         bounds += [Decimal(0), Decimal(1)]
     sides = [(bound, exact.compare(bound)) for bound in bounds]
@@ -207,6 +215,7 @@ def time_in(number_s: float, unit: str | None) -> str:
     return f"{rounded.scaleb(-exponent, context=_WIDE):f} {unit}"
 
 
+@functools.lru_cache(maxsize=1024)  # Limits and ticks of axes repeat.
 def exactly(number: float, unit: str) -> str:
     """
     Return a number written by a person, with all its digits.
@@ -581,6 +590,38 @@ def _exact(number: float) -> Decimal:
     return Decimal(repr(float(number))) + 0  # Adding 0 turns minus zero into zero.
 
 
+def _is_tie(number: float, digits: int) -> bool:
+    """Return True if the shortest text of a number lies between two rounded ones."""
+    text = repr(number).partition("e")[0].lstrip("-").replace(".", "").strip("0")
+    return len(text) == digits + 1 and text[-1] == "5"
+
+
+def _quickly(number: float, unit: str, digits: int) -> str:
+    """
+    Return the text of `value` without decimals, or "" of a value that needs them.
+
+    Most values are times and rates that are no whole numbers. A float is formatted by its
+    exact value and a decimal by its shortest text, which only a tie rounds otherwise.
+    """
+    if unit not in _QUICK or type(number) is not float or not number:
+        return ""
+    if _is_tie(number, digits):
+        return ""
+    mantissa, _, power = f"{number:.{digits - 1}e}".partition("e")
+    exponent = int(power)
+    name, least = _SPELLINGS[unit][0]
+    for name_of, least_of in _SPELLINGS[unit]:
+        if least_of <= exponent:
+            name, least = name_of, least_of
+    whole = exponent - least + 1  # Digits before the point.
+    if not 0 < whole <= digits:
+        return ""
+    sign = "-" if mantissa[0] == "-" else ""
+    plain = mantissa.lstrip("-").replace(".", "")
+    point = "." if whole < digits else ""
+    return f"{sign}{plain[:whole]}{point}{plain[whole:]} {name}"
+
+
 def _in_si(unit: str, *numbers: float) -> tuple[str, list[Decimal]]:
     """Convert numbers in a tool's unit of bytes to the SI unit. Other units stay unchanged."""
     exact = [_exact(number) for number in numbers]
@@ -648,6 +689,9 @@ def _spelled(number: Decimal, unit: str) -> str:
 
 def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
     """Return a change in percent, with one decimal at most unless the limits require more."""
+    limits = (*limits,)
+    if text := _quick_percent(effect, limits):
+        return text if signed else text.lstrip("+")
     exact = _exact(effect).scaleb(2, context=_WIDE)
     sides = [
         (bound, exact.compare(bound))
@@ -661,6 +705,23 @@ def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
     if shown == 0:
         return f"{abs(shown):f}"
     return f"{shown:+f}" if signed else f"{shown:f}"
+
+
+def _quick_percent(effect: float, limits: Iterable[float]) -> str:
+    """
+    Return the text of `_percent` with its sign, or "" of a change that needs decimals.
+
+    That is one near 0, a limit or a tie, or beyond 100 %.
+    """
+    if type(effect) is not float or not _QUANTUM < abs(effect) < 1:
+        return ""
+    if any(abs(effect - limit) <= _QUANTUM for limit in limits):
+        return ""
+    text = repr(effect).partition(".")[2]
+    if len(text) == _TIE_DECIMALS and text[-1] == "5":
+        return ""
+    whole, tenth = divmod(int(f"{abs(effect):.3f}".replace(".", "")), 10)
+    return f"{'-' if effect < 0 else '+'}{whole}.{tenth}"
 
 
 _SHOWN_NAMES = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -9,6 +10,8 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _COMMANDS = ("::", "##[")
 # A spreadsheet computes a cell that begins with one of these.
 _FORMULA = ("=", "+", "-", "@")
+# No shell changes these letters.
+_PLAIN_WORD = re.compile(r"[\w\-./:=,%+@]+")
 # Digits and letter of an escape, as Python writes them, for characters below a bound.
 _ESCAPES = ((0x100, (2, "x")), (0x10000, (4, "u")), (0x110000, (8, "U")))
 
@@ -96,7 +99,7 @@ def quoted(text: str) -> str:
         >>> quoted("test_a.py::test_b[4]"), quoted(".gpuperf")
         ('"test_a.py::test_b[4]"', '.gpuperf')
     """
-    if text and all(letter.isalnum() or letter in "_-./:=,%+@" for letter in text):
+    if _PLAIN_WORD.fullmatch(text):
         return text
     if any(letter in '"$`\\!' for letter in text):
         return "'" + text.replace("'", "'\"'\"'") + "'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import shlex
 from collections.abc import (
@@ -137,7 +138,7 @@ def explanation(
     tag = _origin(verdict) if verdict.outcome in FAILING else ""
     head = f"{label}{tag} {called}:{subject} {evidence(verdict)}"
     yield from wrapped(head, width=width, style=STYLES[verdict.outcome])
-    yield from _body(verdict, options, width)
+    yield from body(verdict, options, width)
 
 
 def joint_explanation(
@@ -247,7 +248,7 @@ def longrepr_lines(
     whole = evidence(verdict)
     if not head.endswith(whole):
         yield from wrapped(_rest(verdict, head, whole), width=width, depth=1)
-    yield from _body(verdict, options, width)
+    yield from body(verdict, options, width)
 
 
 def first_line(verdict: Verdict, *, why: str = "") -> str:
@@ -428,9 +429,10 @@ def _reason(verdict: Verdict) -> str:
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 
-def _body(
+def body(
     verdict: Verdict, options: Mapping[str, str] | None, width: int
 ) -> Iterator[Line]:
+    """Yield the lines of `explanation` after the first."""
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
@@ -618,10 +620,10 @@ def _command(
     *,
     whole: bool,
 ) -> NextCommand:
-    tests = [verdict.typed or from_root(verdict.key.test_id, options)]
+    tests: tuple[str, ...] = (verdict.typed or from_root(verdict.key.test_id, options),)
     if whole:
-        tests = shlex.split(options.get("arguments", ""))
-    start = shlex.split(options.get("launcher", "pytest"))
+        tests = _words(options.get("arguments", ""))
+    start = _words(options.get("launcher", "pytest"))
     is_named = any(
         flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
     )
@@ -629,6 +631,11 @@ def _command(
         # An unnamed store never fails a test.
         flags = (f"--gpuperf-baseline={store_name(options)}", *flags)
     return NextCommand(kind=kind, argv=(*start, *tests, *flags))
+
+
+@functools.lru_cache(maxsize=16)  # All commands of a run have the same two.
+def _words(typed: str) -> tuple[str, ...]:
+    return tuple(shlex.split(typed))
 
 
 def _repeats_run(verdict: Verdict) -> bool:

@@ -135,13 +135,19 @@ def wrapped(
         is_name: Whether to break a word that is wider than a line. Allowed only for names that are
             never typed.
     """
+    whole, most = f"{INDENT * depth}{text}", max(width, 40)
+    # The usual case. No blanks have to be dropped, and no line breaks.
+    if 0 < len(whole) <= most and text.isprintable() and text == text.strip():
+        if text:
+            yield Line(whole, style)
+        return
     glued = re.sub(
         r"(?<=\d) (?=\S)| (?=…)|(?<=…) |(?<=[<>]=) |(?<=limit) (?=\d)", _NO_BREAK, text
     )
     for part in textwrap.wrap(
         glued,
         # A narrower line would hold only its indent.
-        width=max(width, 40),
+        width=most,
         initial_indent=INDENT * depth,
         subsequent_indent=INDENT * (depth + 1),
         break_long_words=is_name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import json
 import re
 import shutil
@@ -16,12 +17,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baseline.history import by_key
+from pytest_gpuperf.baseline.layout import (
+    numbered_sessions,
+    version_in,
+    version_of,
+)
 from pytest_gpuperf.baseline.rows import digest
 from pytest_gpuperf.baseline.text import (
     NamedBy,
     decode,
+    decode_stream,
     encode,
-    numbered_sessions,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
@@ -410,6 +416,56 @@ def test_no_damage_is_an_unexpected_error(place: int, damage: bytes) -> None:
     text = GOOD[:place] + damage + GOOD[place + 1 :]
     with contextlib.suppress(BaselineCorruptError, SchemaVersionError):
         decode(text, path="x.json", keyed_by="module")
+
+
+@example(0, b"", 0)
+@example(GOOD.index(b'"records":[') + 11, b"\n<<<<<<< ours", 0)
+@example(len(GOOD) - 1, b"", 1)
+@example(len(GOOD), b"null", 0)
+@given(
+    st.integers(0, len(GOOD)),
+    st.sampled_from(
+        [b"", b"\n", b",", b"x", b"null,\n", b"null]},\n", b"null]}\n", b'"":null},']
+    ),
+    st.integers(0, 40),
+)
+def test_a_stream_is_read_as_its_text(place: int, added: bytes, lost: int) -> None:
+    """A file that is read line by line gives what its text gives, or is left to it."""
+    text = GOOD[:place] + added + GOOD[place + lost :]
+    found = decode_stream(io.BytesIO(text), path="x.json", keyed_by="module")
+
+    assert found is not None or text != GOOD
+    if found is not None:
+        assert found == decode(text, path="x.json", keyed_by="module")
+        assert found.damage == ()
+
+
+@given(
+    st.integers(0, len(GOOD)),
+    st.sampled_from([b"", b"\n<<<<<<<", b"\n=======", b"|||||||", b"\n"]),
+    st.integers(0, 9),
+)
+def test_a_version_is_found_part_by_part(place: int, added: bytes, lost: int) -> None:
+    """The beginning, the end and the marks of a conflict are looked for in every part."""
+    long = b"\n".join([GOOD[:-1], *[b"x" * 997] * 100, b"null]}", b""])
+    for text in (
+        GOOD[:place] + added + GOOD[place + lost :],
+        long[: 100 * place] + added + long[100 * place + lost :],
+    ):
+        assert version_in(io.BytesIO(text)) == version_of(text)
+
+
+def test_quantiles_are_read_for_reports_only() -> None:
+    """No verdict needs them, and they are a third of a value."""
+    record = stored(1, values=(replace(value(), quantiles=(1.0, 2.0, 3.0)),))
+    text = text_of(record)
+    metrics = {value().metric}
+
+    (whole,) = read(text, metrics=metrics)
+    (bare,) = read(text, metrics=metrics, quantiles=False)
+
+    assert whole == record
+    assert bare == replace(record, values=(value(),))
 
 
 NEWER = [

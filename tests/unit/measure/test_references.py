@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -120,6 +123,33 @@ def test_the_cost_is_a_hundredth_of_the_tests_or_a_tenth_of_a_second(
 
     assert spent_s < 1.1 * budget_s
     assert sets == count + 1 or spent_s > 0.85 * budget_s
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells what is resident")
+def test_a_process_with_short_tests_holds_no_memory_of_the_workloads() -> None:
+    """What is copied and read is given back when no further set is due."""
+    clock = SteppingClock(step_ns=200_000)
+    references = References(clock, modules={})
+    before_bytes = resident_bytes()
+    for _ in range(20):
+        references.after()  # The sets that are taken at once.
+    assert resident_bytes() < before_bytes + (4 << 20)
+
+    references.before()
+    clock.advance(60_000 * MS)
+    references.after()  # A long test has further sets.
+    assert resident_bytes() >= before_bytes + (8 << 20)
+
+    for _ in range(4_000):
+        references.before()
+        references.after()
+    assert resident_bytes() < before_bytes + (4 << 20)
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that is not in files [B]."""
+    _, resident, shared, *_ = Path("/proc/self/statm").read_text("utf-8").split()
+    return (int(resident) - int(shared)) * resource.getpagesize()
 
 
 def test_a_machine_that_stalls_ends_a_set_in_the_middle() -> None:

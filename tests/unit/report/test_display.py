@@ -136,6 +136,38 @@ def test_what_rounding_left_is_not_a_difference(share: float) -> None:
     assert display.pair(300e-6 * (1 + share), 300e-6, "s") == ("300 us", "300 us")
 
 
+class OtherFloat(float):
+    """A number that is written by way of a decimal, as any that is no plain float."""
+
+
+near_ties = st.builds(
+    lambda digits, exponent: digits * 10.0**exponent,
+    st.integers(-99_999, 99_999),
+    st.integers(-14, 12),
+)
+
+
+@given(
+    number=numbers | near_ties | st.floats(-1.1, 1.1),
+    unit=st.sampled_from(SI_UNITS),
+    digits=st.integers(1, 5),
+    limits=st.lists(st.sampled_from([0.05, -0.05, 0.1]), max_size=2),
+)
+def test_a_float_reads_as_its_decimal(
+    number: float, unit: str, digits: int, limits: list[float]
+) -> None:
+    """Usual numbers are written without decimals, and no digit differs."""
+    other = OtherFloat(number)
+
+    assert display.value(number, unit, digits=digits) == display.value(
+        other, unit, digits=digits
+    )
+    for signed in (True, False):
+        assert display.change(number, limits=limits, signed=signed) == display.change(
+            other, limits=limits, signed=signed
+        )
+
+
 @given(number=measured, unit=st.sampled_from(SI_UNITS))
 def test_a_printed_value_is_a_limit_that_can_be_written(
     number: float, unit: str

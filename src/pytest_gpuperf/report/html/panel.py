@@ -14,7 +14,7 @@ from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, NextCommand, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import css_percent
-from pytest_gpuperf.report.explanation import command_text, evidence, explanation
+from pytest_gpuperf.report.explanation import body, command_text, evidence
 from pytest_gpuperf.report.html import figures, kernels
 from pytest_gpuperf.report.html.roofline import RooflineFigure, roofline
 from pytest_gpuperf.report.html.sessions import (
@@ -298,6 +298,8 @@ def _with_record(
 
 def _comparisons(row: Row) -> Iterator[RevisionPart]:
     for verdict in row.verdicts:
+        if verdict.against is None:
+            continue
         drawn = figures.blocks(verdict, evidence(verdict))
         if drawn is not None and verdict.estimate is not None:
             unit = verdict.estimate.unit
@@ -319,10 +321,8 @@ def bullet_of(verdict: Verdict | None) -> figures.Bullet | None:
 
 
 def _judgement(verdict: Verdict) -> Judgement:
-    block = explanation(
-        replace(verdict, remedy=""), name="", options=None, width=_UNWRAPPED
-    )
-    lines = tuple(line.text.strip() for line in block)[1:]
+    block = body(replace(verdict, remedy=""), None, _UNWRAPPED)
+    lines = tuple(line.text.strip() for line in block)
     decided = verdict.outcome in JUDGED
     return Judgement(
         outcome=verdict.outcome.value,

@@ -1,0 +1,27 @@
+"""report.lines: a text that fits is one line, and the same as if it were wrapped."""
+
+from __future__ import annotations
+
+import textwrap
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.report.lines import INDENT, wrapped
+
+
+@given(
+    text=st.text(st.sampled_from("ab1 …\t\n\u00a0<=-"), max_size=60),
+    width=st.integers(40, 70),
+    depth=st.integers(0, 2),
+)
+def test_a_text_that_fits_is_one_line(text: str, width: int, depth: int) -> None:
+    """Only a text that is too long, or has blanks to be dropped, is wrapped."""
+    lines = [line.text for line in wrapped(text, width=width, depth=depth)]
+    indent = INDENT * depth
+
+    whole = textwrap.wrap(text, width=1000, initial_indent=indent)
+    if len(lines) <= 1:
+        assert lines == [line.replace("\u00a0", " ") for line in whole]
+    else:
+        assert len(f"{indent}{text.expandtabs()}") > width
