@@ -23,7 +23,8 @@ import numpy as np
 from false_alarms import CONFIG, CONFIRM, MACHINES, Size, cases_of, references_of
 from false_alarms import Suite as Simulated
 
-from pytest_gpuperf.judge.case import Case, Confirmation
+from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import plan_retests
 from pytest_gpuperf.judge.origin import Background, with_origin
 from pytest_gpuperf.judge.regression import settle

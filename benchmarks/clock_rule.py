@@ -14,7 +14,8 @@ import random
 from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.judge.case import Case, Retest, StoredValue
+from pytest_gpuperf.judge.case import Case, StoredValue
+from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.look import confirmations, plan_retests
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.environment import Session

@@ -49,7 +49,8 @@ from numpy.typing import NDArray
 
 from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.against import AgainstPolicy, Block, SideRun, look_at
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, StoredValue
+from pytest_gpuperf.judge.case import Case, Policy, Reference, StoredValue
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import plan_retests
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.change import Side

@@ -316,8 +316,7 @@ class _OptionReader:
             message = f"only databases have projects; write {before}"
             raise ValueError(message)
         if path.is_file() and path.suffix.lower() != ".json":
-            message = "a file without the .json suffix; name a folder or a .json file"
-            raise ValueError(message)
+            raise ValueError(_no_store(path))
         return self.path(text)
 
     def _url(self, text: str) -> str:
@@ -384,6 +383,20 @@ def _from_start(config: pytest.Config, path: Path) -> str:
         return os.path.relpath(path, config.invocation_params.dir)
     except ValueError:  # The path is on another drive.
         return str(path)
+
+
+def _no_store(path: Path) -> str:
+    """Return the message about a file that is no store, with its kind if that is known."""
+    from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+
+    try:
+        with path.open("rb") as file:
+            known = foreign(file.read(FOREIGN_BYTES))
+    except OSError:
+        known = None
+    if known is None:
+        return "a file without the .json suffix; name a folder or a .json file"
+    return f"{known.message}; name a store that --gpuperf-update has written"
 
 
 def _not_empty(text: str) -> str:

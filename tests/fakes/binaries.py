@@ -24,6 +24,16 @@ def elf(sections: Mapping[str, bytes]) -> bytes:
     return head + texts + bodies + table
 
 
+def fatbin(cubins: Mapping[int, bytes]) -> bytes:
+    """Return a fatbin with the cubins of some chips, by the number of the chip."""
+    entries = b""
+    for chip, cubin in cubins.items():
+        body = cubin + bytes(-len(cubin) % 8)
+        head = struct.pack("<HHIQQII32x", 2, 0x101, 64, len(body), 0, 0, chip)
+        entries += head + body
+    return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, len(entries)) + entries
+
+
 def pe(sections: Mapping[str, bytes]) -> bytes:
     """Return a library of Windows with these sections."""
     start, optional = 128, 240

@@ -115,9 +115,9 @@ def test_a_run_that_lost_its_events_is_judged_by_the_host(
     assert (project.path / ".gpuperf" / "nvidia-h200").is_dir()
     # on a busy machine twice the time may not be significant
     assert outcomes["test_call[1]"] in {"regressed", "inconclusive"}, said
-    # nor is it quiet enough for the others to see every small change
-    possible = {"regressed", "unchanged", "blind", "inconclusive"}
-    assert {*outcomes.values()} <= possible, said
+    # nor do the others keep their time there, but all are compared
+    compared = {"regressed", "unchanged", "blind", "inconclusive", "improved"}
+    assert {*outcomes.values()} <= compared, said
     assert {
         verdict["estimate"]["source"]
         for verdict in project.report()["verdicts"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from fakes.code_object import bundle, code_object, kernel, program
+from fakes.code_object import bundle, code_object, elf, kernel, program
 from fakes.project import Project
 from pytest_gpuperf import cli
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
+from pytest_gpuperf.errors import CollectError
+
+GOLD = Path(__file__).parents[1] / "gold" / "binary"
 
 
 def test_a_test_asserts_that_no_kernel_is_worse(
@@ -68,3 +74,26 @@ def test_a_library_is_listed_for_each_chip(project: Project) -> None:
         f"{project.path.name}.kernels",
         "again.kernels",
     }
+
+
+def test_code_that_is_not_read_is_named(project: Project) -> None:
+    """The library has PTX, which is no code for a chip."""
+    ptx = (GOLD / "only_ptx.fatbin").read_bytes()
+    bundles = bundle({"gfx942": code_object([kernel("k")])})
+    content = elf({".hip_fatbin": (1, bundles), ".nv_fatbin": (1, ptx)}, machine=62)
+    try:
+        find_tool(CUOBJDUMP)
+    except CollectError as error:
+        pytest.skip(str(error))
+    project.write("")
+    (project.path / "both.so").write_bytes(content)
+    project.write("""
+        def test_it(gpuperf):
+            found = gpuperf.inventory("both.so")
+            assert len(found.kernels) == 1
+            assert found.unread == (
+                "both.so: code for NVIDIA's GPUs: has no kernel compiled for a chip",
+            )
+    """)
+
+    project.run().assert_outcomes(passed=1)

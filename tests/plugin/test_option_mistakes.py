@@ -183,6 +183,20 @@ def test_a_store_that_is_none_is_told_of_its_option(
     assert lines(kept, f"ERROR: gpuperf: ini option gpuperf_baseline={value}: {said}")
 
 
+def test_a_file_of_another_tool_is_no_store(project: Project) -> None:
+    """Whatever its suffix is, it is named as what it is."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    project.write(".version 8.2\n.target sm_90a\n", "in.ptx")
+    project.write('{"context": {"num_cpus": 4}}', "google.json")
+    written = "; name a store that --gpuperf-update has written"
+    ptx = project.run("--gpuperf-baseline=in.ptx")
+    google = project.run("--gpuperf-baseline=google.json")
+
+    assert {ptx.ret, google.ret} == {pytest.ExitCode.USAGE_ERROR}
+    assert lines(ptx, "ERROR: gpuperf: --gpuperf-baseline=in.ptx: it is PTX: ", written)
+    assert lines(google, "it is a result of Google Benchmark: ", written)
+
+
 def test_two_dashes_are_no_revision(project: Project) -> None:
     """Python's argparse takes the value for the end of the options."""
     project.write("def test_it(gpuperf):\n    gpuperf(int)\n")

@@ -235,11 +235,9 @@ class DatabaseStore:
         raise BaselineError(f"{self._place}: {message}", remedy=remedy)
 
     def _kind(self, slug: str) -> str:
-        """Return the kind of machine in the tables, which has the name of the project."""
         return f"{slug}{_OF_PROJECT}{self._project}" if self._project else slug
 
     def _slugs(self, engine: Engine) -> tuple[str, ...]:
-        """Return the kinds of machine with sessions of the project."""
         named = (kind.partition(_OF_PROJECT) for kind in kinds_in(engine))
         return tuple(slug for slug, _, project in named if project == self._project)
 

@@ -57,7 +57,7 @@ class Engine(Protocol):
 
     def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
         """
-        Add rows to a table, without those whose key it has.
+        Add rows to a table. Rows with an existing key are left out.
 
         Args:
             table: The table.
@@ -80,7 +80,7 @@ class Engine(Protocol):
         """
 
     def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block whose changes are all made, or none if it raises."""
+        """Return a context that commits its changes, or rolls back after an exception."""
 
     def schema(self) -> int | None:
         """Return the number of the tables, or None if there are none."""
@@ -188,7 +188,7 @@ class SqliteEngine:
             return self._rows_of(statement, arguments)
 
     def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
-        """Add rows to a table, without those whose key it has."""
+        """Add rows to a table. Rows with an existing key are left out."""
         names = columns_of(table)
         marks = ",".join("?" * len(names))
         statement = (
@@ -207,7 +207,7 @@ class SqliteEngine:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a block whose changes are all made, or none if it raises."""
+        """Return a context that commits its changes, or rolls back after an exception."""
         with self._errors():
             self._rows_of("BEGIN IMMEDIATE")
         try:
@@ -273,7 +273,6 @@ class SqliteEngine:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn errors of SQLite into errors with a remedy."""
         try:
             yield
         except sqlite3.Error as error:

@@ -388,7 +388,6 @@ def of_project(
 
 
 def _commits(session: Session) -> list[str]:
-    """Return the commit of a session and the parent commit, as far as known."""
     return [*filter(None, (session.commit, session.parent))]
 
 

@@ -102,7 +102,7 @@ class PostgresqlEngine:
             return rows
 
     def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
-        """Add rows to a table, without those whose key it has."""
+        """Add rows to a table. Rows with an existing key are left out."""
         names = columns_of(table)
         types = [_SENT[TABLES[table][name].removesuffix("?")] for name in names]
         marks = ", ".join(f"%s::{kind}[]" for kind in types)
@@ -135,7 +135,7 @@ class PostgresqlEngine:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a block whose changes are all made, or none if it raises."""
+        """Return a context that commits its changes, or rolls back after an exception."""
         with self._errors(), self._connection.transaction():
             yield
 

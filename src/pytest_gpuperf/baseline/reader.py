@@ -229,7 +229,6 @@ class SessionReader:
         }
 
     def _metrics(self, names: Container[str] | None) -> dict[int, MetricRow]:
-        """Return the metrics of some names by number, or all for None."""
         rows = {
             number: (original(name), original(unit), original(source), original(better))
             for (name, unit, source, better), number in metric_numbers(
@@ -316,8 +315,8 @@ class SessionReader:
 
     def _chosen_sessions(self, slug: str) -> tuple[dict[int, str], bool]:
         """
-        Return the ids of the newest and oldest sessions of each size and shard, and
-        whether these are all.
+        Return the ids of the newest and oldest sessions of each size and shard by arrival
+        number, and True if there are no other sessions.
         """
         rows = self._engine.rows(
             "SELECT s.arrival, s.id, s.company, s.shard FROM session s JOIN part p ON "
@@ -390,7 +389,6 @@ class SessionReader:
         return rows
 
     def _details(self, session: int, tests: Collection[int]) -> dict[_Place, bytes]:
-        """Return the details of a session's records."""
         columns = "session, test, setting, revision, content"
         statement = f"SELECT {columns} FROM detail WHERE session = {session}"  # noqa: S608 - a number
         parts = [statement]
@@ -451,7 +449,6 @@ class SessionReader:
             ) from error
 
     def _learn_settings(self, settings: dict[int, Any], wanted: set[int]) -> None:
-        """Read the settings that are not known yet."""
         for some in chunks(wanted - settings.keys()):
             statement = f"SELECT id, content FROM setting WHERE id IN ({some})"  # noqa: S608 - numbers
             settings |= {n: setting_of(c) for n, c in self._engine.rows(statement)}
@@ -492,7 +489,6 @@ def _values_of(
     events: EventLog,
     head: _Head,
 ) -> tuple[SessionValue, ...]:
-    """Return the values of a record."""
     return tuple(
         [
             value_of(

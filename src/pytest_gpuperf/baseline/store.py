@@ -706,7 +706,6 @@ class DirectoryStore(_FileStore):
     def _changed(
         self, folder: Path, changes: Sequence[StoreChange]
     ) -> dict[Path, bytes]:
-        """Return the new texts of the files that changes concern."""
         # Most runs store nothing.
         from pytest_gpuperf.baseline.additions import with_sessions
 
@@ -753,7 +752,6 @@ class DirectoryStore(_FileStore):
             return self._reader.accept_edits(self._files())
 
     def _aside(self) -> SingleFileStore:
-        """Return the store of dropped sessions, a file next to the folders of the slugs."""
         path = self._path / f"{_ASIDE}.json"
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 
@@ -769,7 +767,6 @@ class DirectoryStore(_FileStore):
         ]
 
     def _arrivals(self) -> dict[str, int]:
-        """Return the arrival numbers of all readable files, by session id."""
         numbers: dict[str, int] = {}
         for path in self._files():
             # A damaged file does not concern the other modules.
@@ -916,7 +913,6 @@ class SingleFileStore(_FileStore):
             return self._reader.accept_edits([self._path])
 
     def _aside(self) -> SingleFileStore:
-        """Return the store of dropped sessions, a file next to the store."""
         path = _aside_of(self._path)
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
 

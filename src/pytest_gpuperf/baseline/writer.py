@@ -198,7 +198,7 @@ class SessionWriter:
     def _session(
         self, session: Session, records: Sequence[StoredRecord]
     ) -> tuple[int, Mapping[str, str], bool]:
-        """Return the number of a session, its soft facts, and whether it is new."""
+        """Store a session unless known, and return the number, the soft facts, and True if new."""
         found = self._session_row(session)
         is_new = not found
         if is_new:

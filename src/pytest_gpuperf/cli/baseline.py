@@ -537,7 +537,6 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
 
 
 def _host(record: StoredRecord) -> str:
-    """Return the machine of a session, or if unknown the hash of host and boot."""
     return record.session.machine or record.session.host
 
 

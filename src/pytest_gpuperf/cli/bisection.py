@@ -208,7 +208,6 @@ def _finding(trial: search.Trial) -> str:
 
 
 def _open(trial: search.Trial) -> str:
-    """Return the reason for an undecided comparison, with the change so far, if any."""
     if trial.change is None:
         return trial.reason
     return f"{_change(trial)}: {trial.reason}"

@@ -12,24 +12,29 @@ from pytest_gpuperf.cli.output import (
     print_table,
     told_on_terminals,
 )
+from pytest_gpuperf.collect.binary.listing import numbered
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import ConfigError, ReportError
-from pytest_gpuperf.judge.builds import code_changes, code_passes
+from pytest_gpuperf.judge.builds import code_changes, code_passes, unknown_spills
 from pytest_gpuperf.judge.files import FailOn
 from pytest_gpuperf.measure.inventory import Build, read_baseline
 from pytest_gpuperf.model.inventory import (
     Fate,
     KernelChange,
+    ListedKernel,
     inventory_text,
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.builds import (
     change_columns,
     change_facts,
+    change_notes,
     change_summary,
     inventory_columns,
+    spill_lines,
 )
+from pytest_gpuperf.report.kernels import unknown_occupancy
 from pytest_gpuperf.report.lines import document
 
 if TYPE_CHECKING:
@@ -62,9 +67,18 @@ def compare_code(files: Sequence[str], arguments: argparse.Namespace) -> int:
                 )
             )
     was, now = builds
-    changes = code_changes(was.kernels, now.kernels)
+    changes = code_changes(
+        was.kernels,
+        now.kernels,
+        unread_then=was.unread_chips,
+        unread_now=now.unread_chips,
+    )
     with told_on_terminals("reading instructions"):
         changes, remarks = _with_instructions(was, now, changes)
+    if arguments.block is not None:
+        both = (*was.kernels, *now.kernels)
+        unknown = unknown_occupancy((k.target, k.occupancy) for k in both)
+        remarks += [unknown] if unknown else []
     title = f"{files[0]} -> {files[1]}"
     return _print_changes(
         changes,
@@ -87,12 +101,17 @@ def _with_instructions(
         and change.now is not None
         and change.fate in _INSTRUCTIONS
     ]
-    if not pairs:
+    # A new name must not hide a spill.
+    new_ones = unknown_spills(changes)
+    if not (pairs or new_ones):
         return changes, []
-    old, old_gap = was.with_instructions({before for before, _ in pairs})
-    new, new_gap = now.with_instructions({after for _, after in pairs})
-    gaps = dict.fromkeys(gap for gap in (old_gap, new_gap) if gap is not None)
-    return code_changes(old, new), [*gaps]
+    old, old_gaps = was.with_instructions({before for before, _ in pairs})
+    new, new_gaps = now.with_instructions({*(after for _, after in pairs), *new_ones})
+    gaps = dict.fromkeys((*old_gaps, *new_gaps))
+    changes = code_changes(
+        old, new, unread_then=was.unread_chips, unread_now=now.unread_chips
+    )
+    return changes, [*gaps]
 
 
 def inventory(arguments: argparse.Namespace) -> int:
@@ -118,29 +137,12 @@ def inventory(arguments: argparse.Namespace) -> int:
         )
     title = ", ".join(arguments.libraries)
     if baseline is None or is_first:
-        remarks = [*build.unread]
-        if is_first:
-            remarks.append(f"written to {baseline}")
-            _write(baseline, build)
-        kernels = build.kernels
-        return print_table(
-            form,
-            title=f"{title}: {display.plural(len(kernels), 'kernel')}",
-            table=inventory_columns(kernels),
-            remarks=remarks,
-            content=document(
-                "inventory",
-                {
-                    "kernels": [*_as_json(build)],
-                    "remarks": remarks,
-                },
-            ),
-        )
-    changes = code_changes(old, build.kernels)
-    remarks = [*build.unread]
+        return _print_list(build, form, title=title, written_to=baseline)
+    with told_on_terminals("reading instructions"):
+        changes, gaps = build.changes_since(old)
+    remarks = [*build.unread, *gaps]
     if arguments.update:
-        _write(baseline, build)
-        remarks.append(f"{baseline} is updated")
+        remarks += _updated(baseline, build, changes)
         fail_on = FailOn.NEVER
     elif not code_passes(changes, fail_on):
         remarks.append(f"to accept it, run the command with --update: {baseline}")
@@ -152,6 +154,35 @@ def inventory(arguments: argparse.Namespace) -> int:
         command="inventory --baseline",
         fail_on=fail_on,
     )
+
+
+def _print_list(build: Build, form: str, *, title: str, written_to: str | None) -> int:
+    """Print the kernels of a build, and write them to a file if it is named."""
+    kernels = build.kernels
+    remarks = [*spill_lines(kernels), *build.unread]
+    if written_to is not None:
+        remarks.append(f"written to {written_to}")
+        _write(written_to, kernels)
+    return print_table(
+        form,
+        title=f"{title}: {display.plural(len(kernels), 'kernel')}",
+        table=inventory_columns(kernels),
+        remarks=remarks,
+        content=document(
+            "inventory", {"kernels": [*_as_json(build)], "remarks": remarks}
+        ),
+    )
+
+
+def _updated(baseline: str, build: Build, changes: Sequence[KernelChange]) -> list[str]:
+    """Write a baseline anew, and return what was done. Nothing is known of unread code."""
+    kept = [c.was for c in changes if c.fate is Fate.UNREAD and c.was is not None]
+    _write(baseline, numbered([*build.kernels, *kept]))
+    done = [f"{baseline} is updated"]
+    if kept:
+        lines = display.plural(len(kept), "line")
+        done.append(f"{lines} of kernels that are not read stay in it")
+    return done
 
 
 def _as_json(build: Build) -> Iterator[dict[str, object]]:
@@ -168,9 +199,9 @@ def _fail_on(arguments: argparse.Namespace) -> FailOn:
     return fail_on
 
 
-def _write(path: str, build: Build) -> None:
+def _write(path: str, kernels: Sequence[ListedKernel]) -> None:
     try:
-        write_whole(Path(path), inventory_text(build.kernels))
+        write_whole(Path(path), inventory_text(kernels))
     except OSError as error:
         message = f"{path} cannot be written ({error.strerror or error})"
         raise ReportError(message, remedy="write elsewhere, or free space") from error
@@ -187,7 +218,7 @@ def _print_changes(
 ) -> int:
     table, left_out = change_columns(changes, form, top=_MOST_ROWS)
     more = [f"{left_out} more kernels; --format=json has all"] if left_out else []
-    below = [*more, change_summary(changes), *remarks]
+    below = [*more, *change_notes(changes), change_summary(changes), *remarks]
     print_table(
         form,
         title=title,

@@ -418,7 +418,6 @@ def _of_run(run: Run) -> list[StoredRecord]:
 def _as_in_run(
     records: Iterable[StoredRecord], run: Run, place: str
 ) -> Iterator[StoredRecord]:
-    """Yield the records of a store under the ids that the tests have in a run."""
     known = (*run.test_ids, *run.header.completeness.unchanged)
     ids = {REFERENCES: REFERENCES, **dict(zip(known, known, strict=True))}
     ids |= {test.key: test.test_id for test in run.tests if test.key}

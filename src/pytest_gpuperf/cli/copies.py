@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.files import read_whole
 from pytest_gpuperf.baseline.history import SESSION_LIMIT, Append
 from pytest_gpuperf.baseline.rows import digest
 from pytest_gpuperf.baseline.store import (
@@ -19,15 +18,16 @@ from pytest_gpuperf.baseline.store import (
     open_store,
 )
 from pytest_gpuperf.baseline.tables import SCHEMA
-from pytest_gpuperf.cli.output import GOOD, print_table
+from pytest_gpuperf.cli.output import GOOD, print_table, read_file
 from pytest_gpuperf.cli.stored_tests import opened, opened_by
 from pytest_gpuperf.collect.checkout import git_folder
 from pytest_gpuperf.collect.translate.results import (
+    OF_RESULTS,
     ForeignResults,
     ForeignTime,
     foreign_results,
 )
-from pytest_gpuperf.errors import BaselineMissingError, ConfigError, RecordError
+from pytest_gpuperf.errors import ConfigError, RecordError
 from pytest_gpuperf.model.environment import Session, family_facts, family_of
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.url import masked
@@ -55,7 +55,7 @@ GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {schema} TO gpuperf_write;
 
 
 def copy(arguments: argparse.Namespace) -> int:
-    """Copy the sessions of a store into another one."""
+    """Copy the sessions of a store into another store."""
     store = opened_by(arguments)
     wanted = set(arguments.machines or ())
     slugs = store.slugs()
@@ -186,7 +186,6 @@ def migrate(arguments: argparse.Namespace) -> int:
 
 
 def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
-    """Return the machine, the measurement and the session of each record of a store."""
     return {
         (slug, key, record.session.id)
         for slug in store.slugs()
@@ -196,7 +195,6 @@ def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
 
 
 def _copied(store: Store, slugs: Sequence[str], target: Store) -> int:
-    """Copy the sessions of some machines, and return their number."""
     by_session = _by_session(store, slugs)
     for changes in by_session:
         target.write_all(changes)
@@ -272,14 +270,12 @@ def imported(arguments: argparse.Namespace) -> int:
 
 def _read(path: str) -> tuple[ForeignResults, Session]:
     """
-    Return the results of a file and its session, whose id is a digest of the file.
+    Return the results of a file and a session with a digest of the file as id.
 
     Raises:
         RecordError: It is not a result of a known tool, or has no time.
     """
-    text = read_whole(Path(path))
-    if text is None:
-        raise BaselineMissingError(f"there is no {path}", remedy="name a file")
+    text = read_file(path, remedy=OF_RESULTS)
     results = foreign_results(text, path=path)
     if not results.times:
         raise RecordError("it has no time", path=path, remedy="name another file")
@@ -299,7 +295,6 @@ def _read(path: str) -> tuple[ForeignResults, Session]:
 
 
 def _changes(results: ForeignResults, session: Session) -> dict[str, list[StoreChange]]:
-    """Return the changes that add the session, by machine."""
     by_key: dict[tuple[str, RecordKey], list[ForeignTime]] = {}
     for time in results.times:
         place = (

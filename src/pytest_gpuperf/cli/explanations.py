@@ -62,7 +62,7 @@ class PageEntry(Frozen, frozen=True, kw_only=True):
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print what the documentation says about each of some names."""
+    """Print the sections of the documentation about some names."""
     entries = [entry for page in _PAGES for entry in _entries(page, _page(page))]
     found = each(arguments.names, lambda name: _found(name, entries))
     if arguments.format == "json":
@@ -174,6 +174,5 @@ def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
 
 
 def _plain(markdown: str) -> str:
-    """Return Markdown as plain text in one line."""
     text = _LINK.sub(r"\1", " ".join(markdown.split()))
     return escape(_STRONG.sub(r"\1", text).replace("`", "").replace("\\|", "|"))

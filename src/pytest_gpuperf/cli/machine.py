@@ -374,7 +374,6 @@ def _print_cache(
 
 
 def _size_bytes(entries: Sequence[StoreEntry]) -> int:
-    """Return the size of some entries together [B]."""
     return sum(entry.size_bytes for entry in entries)
 
 

@@ -277,16 +277,30 @@ def read_input(
         refuse(content)
         return _utf8(content)
     refuse()  # Before a trace of gigabytes is read.
+    return read_file(path, remedy=f"{remedy}, or - for standard input")
+
+
+def read_file(path: str, *, remedy: str) -> bytes:
+    """
+    Return the bytes of a file, text as UTF-8 without a byte order mark.
+
+    Args:
+        path: A regular file.
+
+        remedy: The remedy if the path is not a regular file, or the file is too large.
+
+    Raises:
+        RecordError: The path is not a regular file, or the file is too large or cannot
+            be read.
+    """
     try:
-        content = read_regular(path, most_bytes=_LARGEST_BYTES)
+        return _utf8(read_regular(path, most_bytes=_LARGEST_BYTES))
     except OSError as error:
         message = error.strerror or str(error)
-        remedy += ", or - for standard input"
         if error.errno not in {errno.EINVAL, errno.EFBIG}:
             message = f"it cannot be read ({message})"
             remedy = "check the path and its permissions"
         raise RecordError(message, path=path, remedy=remedy) from error
-    return _utf8(content)
 
 
 def _utf8(content: bytes) -> bytes:

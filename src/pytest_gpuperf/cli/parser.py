@@ -136,7 +136,6 @@ def explain(
 
 
 def _meant(word: str, known: Sequence[str]) -> str:
-    """Return a remedy with names of similar spelling, or "" if no name is similar."""
     from difflib import get_close_matches
 
     alike = get_close_matches(word, known)

@@ -65,7 +65,9 @@ from pytest_gpuperf.report.kernels import (
     CompiledKernel,
     compiled_columns,
     compiled_facts,
+    doubt_lines,
     kernels_bytes,
+    unknown_occupancy,
 )
 from pytest_gpuperf.report.launches import (
     CapturedReport,
@@ -547,9 +549,8 @@ def show_binary(
     remarks = [
         *contents.unread,
         *lacking,
-        "occupancy n/a: give the threads of a block with --block"
-        if block is None
-        else "shared and occupancy are without what a launch asks for, as Triton's do",
+        *doubt_lines(rows),
+        *_occupancy_remarks(rows, block),
     ]
     most = top or (_MOST_ROWS if pattern is None else len(rows))
     listed = rows
@@ -570,6 +571,22 @@ def show_binary(
             {"kernels": [compiled_facts(row) for row in rows], "remarks": remarks},
         ),
     )
+
+
+def _occupancy_remarks(
+    rows: Sequence[CompiledKernel], block: int | None
+) -> Iterator[str]:
+    if block is None:
+        yield "occupancy n/a: give the threads of a block with --block"
+        return
+    unknown = unknown_occupancy(
+        (row.kernel.target, None if row.occupancy is None else row.occupancy.fraction)
+        for row in rows
+    )
+    if unknown is not None:
+        yield unknown
+    if any(row.occupancy is not None for row in rows):
+        yield "shared and occupancy are without what a launch asks for, as Triton's do"
 
 
 def _mixes(

@@ -37,7 +37,7 @@ def opened(place: str) -> Store:
 
 def opened_by(arguments: argparse.Namespace) -> Store:
     """
-    Open the store that a command names, and hide its password from what is printed.
+    Open the store of a command, and mask the password in the arguments.
 
     Raises:
         BaselineError: As for `opened`.

@@ -183,7 +183,7 @@ def _translated(text: str, interval_s: float, name: str) -> Telemetry:
     Raises:
         CaptureFormatError: Another tool wrote the text, or it is damaged.
     """
-    for line in io.StringIO(text):
+    for line in io.StringIO(text, newline=None):  # None: "\r" ends a line, too.
         _, bare = split_stamp(line.strip())
         for is_of_tool, read in _READERS:
             if is_of_tool(bare):

@@ -97,7 +97,6 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def _verify_stored(arguments: argparse.Namespace) -> int:
-    """Print which shards of a run have stored sessions, and which have not."""
     place, run_id = arguments.expect_from, arguments.run_id
     if place is None:
         message = "--run-id needs the store that has the run"

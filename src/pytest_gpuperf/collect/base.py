@@ -398,5 +398,4 @@ def settle(output: object) -> None:
 def _bound(
     fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Callable[[], object]:
-    """Return a callable without arguments. A function that needs none is not wrapped."""
     return partial(fn, *args, **kwargs) if args or kwargs else fn

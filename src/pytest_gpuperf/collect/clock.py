@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Protocol, final
 
+from pytest_gpuperf.collect.held_file import SystemFile
 from pytest_gpuperf.collect.load import Load, LoadFile
 
 NS_PER_S = 1_000_000_000
@@ -25,6 +26,8 @@ _LOOP_EVERY_NS = 1_000_000
 _LOOP_NOISE = 0.01
 # Linux counts sectors of 512 B, and file systems write 4 KiB.
 _SECTORS_OF_A_BLOCK = 8
+# Of /proc/self/io: the first line has at most 27 bytes.
+_READS_BYTES = 40
 
 
 def _has_children() -> bool:
@@ -78,7 +81,7 @@ class Clock(Protocol):
         """Sleep for a duration [s], >= 0."""
 
     def close(self) -> None:
-        """Close the file of the load. The load is unknown from then on."""
+        """Close the files. The load and the bytes read are unknown from then on."""
 
 
 class SystemClock:
@@ -90,11 +93,13 @@ class SystemClock:
     process_cpu_ns = staticmethod(time.process_time_ns)
 
     def __init__(self) -> None:
-        # Opened when the load is first read.
-        load_file = LoadFile()
+        # Both are opened when they are first read.
+        self._load_file = LoadFile()
+        self._reads = SystemFile("/proc/self/io")
+        self._pid = os.getpid()
+        self._own_bytes = 0
         # The bound method itself, for the same reason as above.
-        self.load = load_file.load
-        self.close = load_file.close
+        self.load = self._load_file.load
 
     def threads_cpu_ns(self, native_ids: Sequence[int]) -> int:
         """Return the processor time of some threads [ns], 0 if not on Linux."""
@@ -142,11 +147,21 @@ class SystemClock:
 
     def bytes_read(self) -> int | None:
         """Return the bytes that the process has read from files and pipes, or None."""
-        if sys.platform != "linux":
+        # A child that was forked would read the count of its parent.
+        if sys.platform != "linux" or os.getpid() != self._pid:
             return None
-        from pytest_gpuperf.collect.processor_time import of_reads_bytes
+        # The first line is the name and the number, and there are more.
+        number = b"".join(self._reads.read(_READS_BYTES).split()[1:2])
+        if not number.isdigit():
+            return None
+        # Each reading of ours counts for the next ones.
+        self._own_bytes += _READS_BYTES
+        return int(number) - self._own_bytes
 
-        return of_reads_bytes()
+    def close(self) -> None:
+        """Close the files. The load and the bytes read are unknown from then on."""
+        self._load_file.close()
+        self._reads.close()
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""

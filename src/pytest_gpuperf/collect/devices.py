@@ -251,7 +251,6 @@ def _sm_count(
 
 
 def _answer(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
-    """Return NVML's answer, or None if the device or the driver refuses."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError:
@@ -265,7 +264,6 @@ def _enabled(nvml: ModuleType, function: str, handle: object) -> bool | None:
 
 
 def _clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
-    """Return the maximum of a clock [Hz], or None if unknown."""
     clock_mhz = _answer(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind)
     return None if clock_mhz is None else int(clock_mhz) * HZ_PER_MHZ
 
@@ -284,7 +282,6 @@ def _application_clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | 
 
 
 def _watts(nvml: ModuleType, function: str, handle: object) -> float | None:
-    """Return a power limit [W], or None if unknown."""
     milliwatts = _answer(nvml, function, handle)
     return None if milliwatts is None else milliwatts / _MILLIWATTS_PER_WATT
 

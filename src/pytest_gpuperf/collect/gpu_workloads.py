@@ -118,7 +118,7 @@ class WorkingGpu(Protocol):
 
     def ready(self) -> AbstractContextManager[GpuSet | None]:
         """
-        Return a block in which the workloads can run, or in which there is no GPU (None).
+        Return a context that yields the workloads, or None without a GPU.
 
         Raises:
             CollectError: The device refuses, for example out of memory.

@@ -29,6 +29,41 @@ class Files:
         pwrite = staticmethod(os.pwrite)
 
 
+class SystemFile:
+    """
+    A file that the system writes anew for each reading, as those of /proc.
+
+    The file is opened at the first reading and stays open, because a test may interfere
+    with files. A test that closes every descriptor closes this file, too. It is then
+    unreadable, and the descriptor number, which may belong to another file, is left alone.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: HeldFile | None = None
+        self._is_closed = False
+
+    def read(self, most_bytes: int) -> bytes:
+        """Return the beginning of the present content, or b"" if the file is unreadable."""
+        try:
+            if self._file is None and not self._is_closed:
+                self._file = HeldFile(Files.open(self._path, os.O_RDONLY))
+            if self._file is not None and self._file.is_open():
+                return Files.pread(self._file.descriptor, most_bytes, 0)
+        except OSError:
+            # What cannot be read once is not opened while another test runs.
+            self.close()
+        return b""
+
+    def close(self) -> None:
+        """Close the file. It is unreadable from then on."""
+        self._is_closed = True
+        self._file = None
+
+
 class HeldFile:
     """
     An open file, whose descriptor a test may close and reuse for another file.

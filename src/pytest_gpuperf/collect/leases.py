@@ -460,7 +460,6 @@ def file_lock(path: Path, *, timeout_s: float = -1) -> BaseFileLock:
 
 
 def _namespace() -> str:
-    """Return the process-id namespace of the process, or "" if there is none."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -488,7 +487,6 @@ def _write(path: Path, state: ProcessState | None) -> None:
 
 
 def _read(path: Path) -> ProcessState | None:
-    """Return the state in a file, or None if missing or unreadable."""
     try:
         with os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file:
             return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)

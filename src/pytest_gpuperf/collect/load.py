@@ -7,7 +7,7 @@ import re
 import sys
 from typing import NamedTuple
 
-from pytest_gpuperf.collect.held_file import Files, HeldFile
+from pytest_gpuperf.collect.held_file import SystemFile
 
 _PATH = "/proc/loadavg"
 # Three averages, two counts and a process id take some 30 bytes.
@@ -39,38 +39,24 @@ class LoadFile:
     therefore compared with all cores: the load of cores that this process may not use
     does not slow it down.
 
-    The file is opened at the first reading and stays open, because a test may interfere
-    with files. A test that closes every descriptor closes this file, too. The load is
-    then unknown, and the descriptor number, which may belong to another file, is left
-    alone.
-
     Args:
         path: The file.
     """
 
     def __init__(self, path: str = _PATH) -> None:
-        self._path = path
-        self._file: HeldFile | None = None
-        self._core_count: int | None = None
-        self._is_known = sys.platform == "linux"
+        self._file = SystemFile(path)
+        # Asked now: a test may take the file away that the answer is read from.
+        self._core_count = os.cpu_count()
+        self._is_known = sys.platform == "linux" and self._core_count is not None
 
     def load(self) -> Load | None:
         """Return the present load, or None if not reported by the system."""
         if not self._is_known:
             return None
-        text = None
-        try:
-            if self._file is None:
-                self._file = HeldFile(Files.open(self._path, os.O_RDONLY))
-                self._core_count = os.cpu_count()
-            if self._file.is_open():
-                content = Files.pread(self._file.descriptor, _READ_BYTES, 0)
-                text = _TEXT.fullmatch(content)
-        except OSError:
-            text = None
+        text = _TEXT.fullmatch(self._file.read(_READ_BYTES))
         # The calling thread is running, so a sandbox that reports no thread is ignored.
         runnable_count = 0 if text is None else int(text[1])
-        self._is_known = runnable_count >= 1 and self._core_count is not None
+        self._is_known = runnable_count >= 1
         if not self._is_known or self._core_count is None:
             return None
         return Load(runnable_count, self._core_count)
@@ -78,4 +64,4 @@ class LoadFile:
     def close(self) -> None:
         """Close the file. The load is unknown from then on."""
         self._is_known = False
-        self._file = None
+        self._file.close()

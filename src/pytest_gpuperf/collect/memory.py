@@ -373,7 +373,6 @@ class MemoryWatch:
         return max(0, peak_bytes - self._other_bytes.get(allocator.name, 0))
 
     def _leaked_bytes(self, active: list[Allocator]) -> int | None:
-        """Return the growth of the memory in use [B], or None if not counted."""
         return _total(
             [
                 self._since(allocator, 0, allocator.in_use_bytes())
@@ -382,13 +381,11 @@ class MemoryWatch:
         )
 
     def _since(self, allocator: Allocator, place: int, now: int | None) -> int | None:
-        """Return the growth of a number since `begin`, or None if not counted."""
         before = self._before.get(allocator.name, (0, 0))[place]
         return None if now is None or before is None else now - before
 
 
 def _total(numbers: list[int | None]) -> int | None:
-    """Return the sum, or None if a number is missing."""
     counted = [number for number in numbers if number is not None]
     return sum(counted) if len(counted) == len(numbers) else None
 
@@ -509,7 +506,6 @@ def _own_peak_bytes(root: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return a file's text, or "" if unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:

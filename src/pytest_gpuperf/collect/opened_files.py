@@ -150,7 +150,6 @@ class OpenedFiles:
         os.close(self._descriptor)
 
     def _read(self) -> bytes:
-        """Return the next events of the kernel, or b"" if there are none."""
         try:
             return os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:

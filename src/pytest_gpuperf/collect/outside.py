@@ -139,7 +139,7 @@ def _is_installed(path: str) -> bool:
 
 
 def _command_folders() -> frozenset[str]:
-    """Return the folders of commands, which Python's path has where one starts pytest."""
+    """Return the folders of commands. Python's path has one of them if a command started pytest."""
     schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
     folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
     folders.append(os.path.dirname(sys.executable))  # noqa: PTH120 - a text like the others
@@ -154,7 +154,6 @@ def _name_in_packages(path: str) -> str:
 
 
 def _installed_names() -> frozenset[str]:
-    """Return the names of files and folders that installed packages have recorded."""
     return frozenset(
         line.partition("/")[0].partition(",")[0].partition(".")[0]
         for package in importlib.metadata.distributions()

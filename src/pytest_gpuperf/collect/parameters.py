@@ -173,6 +173,7 @@ class _Writer:
         return ",".join(parts)
 
     def _other(self, value: object, cls: type) -> str:
+        # Each returns "" for a value of another kind.
         kinds = (
             self._symbol,
             self._content,
@@ -201,7 +202,6 @@ class _Writer:
             self._in_object = False
 
     def _symbol(self, value: object, cls: type) -> str:
-        """Return an enum, a type or a module by name, or "" for any other value."""
         if isinstance(value, enum.Enum):
             # The name of a combination depends on the version of Python.
             is_flag = isinstance(value, enum.Flag)
@@ -234,7 +234,6 @@ class _Writer:
         return ""
 
     def _function(self, value: object, _: type) -> str:
-        """Return a function by qualified name, or "" for any other value."""
         if isinstance(value, functools.partial):
             called = (value.func, value.args, value.keywords)
             return f"partial({self._listed(called)})"
@@ -265,7 +264,6 @@ class _Writer:
         return f"{name}({self._listed(parts)})"
 
     def _array(self, value: object, cls: type) -> str:
-        """Return an array or a table by shape and types, or "" for any other value."""
         if not hasattr(cls, "shape"):
             return ""
         shape = f"{_name(cls)}{tuple(value.shape)!s}"  # type: ignore[attr-defined] # Its class has one.
@@ -295,7 +293,6 @@ class _Writer:
         return f"device {_NUMBER.sub('', repr(value))}"
 
     def _fields(self, value: object, cls: type) -> str:
-        """Return the compared fields of a record class, or "" for any other value."""
         if dataclasses.is_dataclass(cls):
             names = [field.name for field in dataclasses.fields(cls) if field.compare]
         elif hasattr(cls, "__attrs_attrs__"):

@@ -489,7 +489,6 @@ def _unknown(why: str) -> Peak:
 
 
 def _scaled(peak: Peak, part: float, share: _Share) -> Peak:
-    """Scale a peak to a slice. Peaks of a whole GPU are unchanged."""
     if not share.text or peak.value is None:
         return peak
     return replace(
@@ -527,7 +526,6 @@ def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:
 
 
 def _capability(device: Device) -> str:
-    """Return the compute capability as text, or "" if unknown."""
     return ".".join(map(str, device.compute_capability or ()))
 
 

@@ -1,19 +1,15 @@
-"""Processor time of other threads and of child processes, and bytes read, as Linux counts them."""
+"""Child processes and other threads, their processor time, and bytes read, on Linux."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from itertools import count
 
 from pytest_gpuperf.collect.held_file import Files
 
 _TASKS = "/proc/self/task"
-# Ids of children, of up to 8 characters each.
-_MOST_BYTES = 4096
-_IO_BYTES = 40
-_readings = count()
+_PAGE_BYTES = 4096  # The most that the system returns at once.
 
 
 def of_threads_ns(native_ids: Iterable[int]) -> int:
@@ -23,21 +19,17 @@ def of_threads_ns(native_ids: Iterable[int]) -> int:
 
 def of_children_ns() -> int | None:
     """Return the processor time of running child processes [ns], or None if all have ended."""
-    threads = _names(_TASKS)
-    texts = [_content(f"{_TASKS}/{thread}/children") for thread in threads]
-    children = b" ".join(texts).split()
+    children = child_pids()
     if not children:
         return None
-    folders = [f"/proc/{int(child)}/task" for child in children]
+    folders = [f"/proc/{child}/task" for child in children]
     return sum(_ran_ns(f"{f}/{n}/schedstat") for f in folders for n in _names(f))
 
 
-def of_reads_bytes() -> int | None:
-    """Return the bytes that this process has read from files and pipes, or None if unknown."""
-    # The first line is the name and the number, and there are more.
-    number = b"".join(_content("/proc/self/io", _IO_BYTES).split()[1:2])
-    # Each reading counts for the next ones.
-    return int(number) - _IO_BYTES * next(_readings) if number.isdigit() else None
+def child_pids() -> list[int]:
+    """Return the ids of running child processes, or [] if there are none or unknown."""
+    texts = [_content(f"{_TASKS}/{thread}/children") for thread in _names(_TASKS)]
+    return [int(pid) for pid in b" ".join(texts).split()]
 
 
 def _ran_ns(path: str) -> int:
@@ -52,14 +44,20 @@ def _names(folder: str) -> list[str]:
     return []
 
 
-def _content(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
+def _content(path: str, most_bytes: int | None = None) -> bytes:
+    """Return a file's content, or its first bytes in a single read. An ended process has none."""
     try:
         descriptor = Files.open(path, os.O_RDONLY)
-    except OSError:  # The thread or the process has ended.
-        return b""
-    try:
-        return Files.pread(descriptor, most_bytes, 0)
     except OSError:
         return b""
+    try:
+        text = part = Files.pread(descriptor, most_bytes or _PAGE_BYTES, 0)
+        while part and most_bytes is None:
+            part = Files.pread(descriptor, _PAGE_BYTES, len(text))
+            text += part
+    except OSError:
+        return b""
+    else:
+        return text
     finally:
         Files.close(descriptor)

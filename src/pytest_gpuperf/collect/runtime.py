@@ -393,7 +393,6 @@ class CudaRuntime:
     def _attribute(
         self, attribute: int, device: ctypes.c_int, *, least: int = 1
     ) -> int | None:
-        """Return an attribute of a device, or None if the driver has no plausible value."""
         value = ctypes.c_int()
         status = self._driver.cuDeviceGetAttribute(  # type: ignore[union-attr] # facts_of found it
             ctypes.byref(value), ctypes.c_int(attribute), device
@@ -423,7 +422,7 @@ class CudaRuntime:
 
     def _in_each(self, act: Callable[[int], _T]) -> list[_T]:
         """
-        Act in each context in use, and return what the acts returned.
+        Call a function in each context in use, and return the results.
 
         The calling thread's own context comes first. Each context is current while the
         act runs, which gets its handle.
@@ -459,7 +458,6 @@ class CudaRuntime:
         return self._devices_count
 
     def _is_started(self, ordinal: int) -> bool:
-        """Return True if the primary context of a device exists."""
         flags, exists = ctypes.c_uint(), ctypes.c_int()
         status = self._driver.cuDevicePrimaryCtxGetState(  # type: ignore[union-attr] # active found it
             ctypes.c_int(ordinal), ctypes.byref(flags), ctypes.byref(exists)
@@ -475,7 +473,6 @@ class CudaRuntime:
         return handle.value or 0
 
     def _context(self) -> int | None:
-        """Return the handle of the thread's current context, or None."""
         driver = self._loaded()
         if driver is None:
             return None
@@ -484,7 +481,6 @@ class CudaRuntime:
         return handle.value if status == _SUCCESS else None
 
     def _loaded(self) -> Any | None:  # noqa: ANN401 - a ctypes library has no type
-        """Return the driver library, or None while not loaded."""
         if self._driver is None:
             self._driver = self._find()
         return self._driver

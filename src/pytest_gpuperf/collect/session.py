@@ -319,7 +319,6 @@ def _counted_from_0(
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:
-    """Return a variable as a number, or None if not decimal or too long."""
     text = variables.get(name, "")
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else None  # noqa: PLR2004 - digits of no count of tasks
 

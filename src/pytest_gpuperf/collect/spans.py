@@ -330,7 +330,6 @@ def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
 
 
 def _since(before: Compiled | None, now: Compiled | None) -> Compiled | None:
-    """Return the compilations between two readings, or None if unknown."""
     if before is None or now is None:
         return None
     count = now.count - before.count

@@ -354,7 +354,6 @@ class StepRecorder:
         self._keep_step(units, None, self._now_ns() if self._active else end_ns)
 
     def _ask_device(self) -> None:
-        """Wait for the device, if one is in use by now."""
         self._active = self._runtime.active()
         if self._active:
             self._used = True

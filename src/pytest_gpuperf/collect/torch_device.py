@@ -182,7 +182,6 @@ class TorchRuntime:
         return self._known[name]
 
     def _index(self, kind: str) -> int | None:
-        """Return the index of the current device, or None of a kind with one device."""
         tell = getattr(getattr(self._modules["torch"], kind), "current_device", None)
         return None if tell is None else int(tell())
 
@@ -217,7 +216,6 @@ def torch_failure(name: str, error: Exception) -> CollectError:
 
 
 def _is_started(torch: Any, kind: str) -> bool:  # noqa: ANN401 - an optional library has no types
-    """Return True if torch has started the devices of a kind."""
     backend = getattr(torch, kind, None)
     if backend is None:  # as of mps in a torch for Linux that is being imported
         return False
@@ -227,7 +225,6 @@ def _is_started(torch: Any, kind: str) -> bool:  # noqa: ANN401 - an optional li
 
 
 def _properties(torch: Any, kind: str, index: int | None) -> Any:  # noqa: ANN401 - an optional library has no types
-    """Return torch's properties of a device, or None if it has none."""
     ask = getattr(getattr(torch, kind), "get_device_properties", None)
     if ask is None:
         return None

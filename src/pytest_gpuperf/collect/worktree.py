@@ -511,7 +511,6 @@ def _worktrees(repository: Repository) -> list[Path]:
 
 
 def _remove(repository: Repository, tree: Path) -> None:
-    """Remove a worktree made here, if still present."""
     repository.run("worktree", "unlock", str(tree))
     # Twice, because git otherwise keeps a worktree that is locked or has submodules.
     repository.run("worktree", "remove", "--force", "--force", str(tree))
@@ -534,7 +533,6 @@ def _forget(repository: Repository, scratch: Path) -> None:
 
 
 def _text(finished: Finished) -> str:
-    """Return git's output without the final line end."""
     return os.fsdecode(finished.stdout).rstrip("\n")
 
 

@@ -321,8 +321,6 @@ def _pieces_of(count: int) -> str:
 
 
 def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
-    """Yield the metrics of a summary, None if missing."""
-
     def moved(direction: str) -> int:
         return sum(t.size_bytes for t in summary.transfers if t.direction == direction)
 

@@ -405,7 +405,7 @@ def _learned(
 
 
 def _doubt(tests: Sequence[Twice], pool: float, sign: int) -> float:
-    """Return the largest distance of a process to one side, in deviations of its test."""
+    """Return the largest distance of a process to one side, in standard deviations of the test."""
     return max(test.farthest(sign) / math.sqrt(test.spread(pool)) for test in tests)
 
 

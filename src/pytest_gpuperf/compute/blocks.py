@@ -362,7 +362,6 @@ class _Blocks:
         return Z_95 * math.sqrt(fmean(squares) / 2 / self.weight) if squares else None
 
     def _mean(self, values: Sequence[float]) -> float:
-        """Return the weighted mean over blocks, or 0 without blocks."""
         pairs = zip(self.differences, values, strict=True)
         return sum(d.weight * value for d, value in pairs) / (self.weight or 1.0)
 

@@ -16,7 +16,7 @@ from pytest_gpuperf.compute.spread import (
     UsualSpread,
     usual_spread,
 )
-from pytest_gpuperf.compute.stats import mean, relative_change
+from pytest_gpuperf.compute.stats import fraction_of, mean, relative_change
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
@@ -24,8 +24,6 @@ from pytest_gpuperf.model.metric import Better
 # The tail on each side of a change's two-sided interval. It equals the level of a run of
 # one pair, so that the interval of a significant change never contains "no change".
 INTERVAL_TAIL = 0.01
-# The exponential of more is not finite.
-_MOST_LOG = 700.0
 # Added to a denominator that may be 0, so that the quotient stays finite.
 _MOST_PART = 1e-12
 
@@ -496,7 +494,7 @@ class Tables:
 
 def relative_shift(log_shift: float | None) -> float | None:
     """Convert a shift on a log scale to a finite relative shift, or None if unknown."""
-    return None if log_shift is None else math.expm1(min(log_shift, _MOST_LOG))
+    return None if log_shift is None else fraction_of(log_shift)
 
 
 def change_of(

@@ -354,7 +354,6 @@ def _distant(contrast: Contrast) -> Sequence[int]:
 
 
 def _distances(contrast: Contrast) -> list[float]:
-    """Return the distance of each value from the mean of the rest."""
     count, middle = len(contrast.stored), contrast.mean
     return [(value - middle) * count / (count - 1) for value in contrast.stored]
 

@@ -259,7 +259,6 @@ def _sum(*numbers: float) -> float:
 
 
 def _ratio(part: float, whole: float) -> float | None:
-    """Return a quotient, or None if the denominator is not above 0."""
     return part / whole if whole > 0 else None
 
 
@@ -272,7 +271,6 @@ def _hits(hits: float, misses: float) -> float | None:
 
 
 def _lost(done: float, needed: float) -> float:
-    """Return the share that was not needed, or 0 if nothing was done."""
     return max(0.0, done - needed) / done if done > 0 else 0.0
 
 

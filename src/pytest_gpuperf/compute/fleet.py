@@ -13,7 +13,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from statistics import median
 
 from pytest_gpuperf.compute.levels import LevelChange, level_changes
+from pytest_gpuperf.compute.stats import fraction_of
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.history import MovedMachine
 
 # Of two machines, neither is the majority. From this number on, a machine is blamed
 # without reference workloads.
@@ -30,7 +32,7 @@ class FleetSession(Frozen, frozen=True, kw_only=True):
     Attributes:
         machine: The machine.
 
-        time_s: Start of the session [s].
+        started_unix_s: Start of the session [s].
 
         logs: Logarithm of the value of each series.
 
@@ -38,49 +40,21 @@ class FleetSession(Frozen, frozen=True, kw_only=True):
     """
 
     machine: str
-    time_s: float
+    started_unix_s: float
     logs: Mapping[Hashable, float]
     reference_logs: Mapping[Hashable, float] = {}
 
 
-class MovedMachine(Frozen, frozen=True, kw_only=True):
-    """
-    A machine that got slower, or faster, while the others did not.
-
-    Attributes:
-        machine: The machine.
-
-        place: Index of the first of its sessions that moved.
-
-        log_change: The change on a log scale.
-
-        session_count: Sessions since then.
-
-        agreeing_count: Tests that moved in this direction.
-
-        test_count: Tests that were measured before and since.
-
-        other_count: Other machines.
-
-        is_sure: Whether this machine moved, and not one of the others.
-    """
-
-    machine: str
-    place: int
-    log_change: float
-    session_count: int
-    agreeing_count: int
-    test_count: int
-    other_count: int
-    is_sure: bool
-
-
-def moved_machines(sessions: Sequence[FleetSession]) -> tuple[MovedMachine, ...]:
+def moved_machines(
+    kind: str, sessions: Sequence[FleetSession]
+) -> tuple[MovedMachine, ...]:
     """
     Return the machines whose newest level is not that of the other machines.
 
     Args:
-        sessions: The sessions of all machines of one kind, in order of time.
+        kind: The kind of machine.
+
+        sessions: The sessions of all machines of this kind, in order of time.
     """
     places: dict[str, list[int]] = {}
     for place, session in enumerate(sessions):
@@ -88,7 +62,7 @@ def moved_machines(sessions: Sequence[FleetSession]) -> tuple[MovedMachine, ...]
     if len(places) < 2:  # noqa: PLR2004 - one machine has no others
         return ()
     apart = _apart(sessions, places)
-    found = (_moved(sessions, own, apart, len(places)) for own in places.values())
+    found = (_moved(kind, sessions, own, apart, len(places)) for own in places.values())
     return tuple(moved for moved in found if moved is not None)
 
 
@@ -115,6 +89,7 @@ def _apart(
 
 
 def _moved(
+    kind: str,
     sessions: Sequence[FleetSession],
     own: Sequence[int],
     apart: Sequence[float],
@@ -134,9 +109,10 @@ def _moved(
     if agreeing_count < _LEAST_SHARE * max(len(moves), 1):
         return None
     return MovedMachine(
+        kind=kind,
         machine=mine,
-        place=own[change.place],
-        log_change=change.log_change,
+        since_unix_s=sessions[own[change.place]].started_unix_s,
+        effect=fraction_of(change.log_change),
         session_count=len(since),
         agreeing_count=agreeing_count,
         test_count=len(moves),
@@ -156,8 +132,10 @@ def _around(
     # The nearest in time are among as many neighbours on either side.
     at = bisect_left(others, place)
     near = others[max(at - _NEAREST, 0) : at + _NEAREST]
-    now_s = sessions[place].time_s
-    nearest = sorted(near, key=lambda n: abs(sessions[n].time_s - now_s))[:_NEAREST]
+    now_s = sessions[place].started_unix_s
+    nearest = sorted(near, key=lambda n: abs(sessions[n].started_unix_s - now_s))[
+        :_NEAREST
+    ]
     return median(apart[n] for n in nearest)
 
 

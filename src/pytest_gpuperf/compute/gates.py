@@ -206,6 +206,5 @@ def _held(deltas: DeviceDeltas, reason: ClockReason) -> bool:
 
 
 def _cause(deltas: DeviceDeltas, reason: ClockReason) -> str:
-    """Return a reason with the throttling time [s], if counted."""
     held_s = deltas.throttled_s.get(reason, 0.0)
     return f"{reason.value} ({held_s:.3g} s)" if held_s > 0 else reason.value

@@ -447,7 +447,7 @@ def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
 def _slope(
     groups: Iterable[tuple[Sequence[SessionValue], Sequence[Sequence[float]]]],
 ) -> tuple[float, float]:
-    """Return the power of a test and its precision, by groups of sessions and their loops."""
+    """Return the power of a test and the precision, by groups of sessions and loops."""
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
     for sessions, loops in groups:
         for session in sessions:

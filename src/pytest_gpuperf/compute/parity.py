@@ -225,7 +225,6 @@ def _over(part: float, whole: float) -> float | None:
 
 
 def _share(shared: float, ops: Mapping[str, float]) -> float | None:
-    """Return the shared part of the operations' time, or None for a time of 0."""
     return _over(shared, math.fsum(ops.values()))
 
 

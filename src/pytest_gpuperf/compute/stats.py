@@ -27,6 +27,7 @@ from operator import add
 CONFIDENCE = 0.99
 # Limits a change relative to a tiny reference, so that the change stays finite.
 _MOST_EFFECT = 1e304
+_MOST_LOG = 700.0  # The exponential of more is not finite.
 _HUGE = 1e150  # The square of more is not finite.
 # Values on each side of a change. Two are too few to estimate a spread.
 _LEAST_PART = 3
@@ -123,6 +124,20 @@ def relative_change(value: float, reference: float) -> float:
     if not math.isfinite(change):
         change = value / size - math.copysign(1.0, reference)
     return min(max(change, -_MOST_EFFECT), _MOST_EFFECT)
+
+
+def fraction_of(log_change: float) -> float:
+    """
+    Return a change on a log scale as a fraction, always finite.
+
+    Args:
+        log_change: Logarithm of the quotient of two values.
+
+    Example:
+        >>> fraction_of(0.0), fraction_of(-1e9)
+        (0.0, -1.0)
+    """
+    return math.expm1(max(min(log_change, _MOST_LOG), -_MOST_LOG))
 
 
 def median(values: Sequence[float]) -> float:

@@ -192,7 +192,6 @@ def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
 
 
 def _finite(number: float) -> float | None:
-    """Return a number above zero, or None for any other number."""
     return number if 0 < number < math.inf else None
 
 
@@ -231,7 +230,6 @@ def _work(side: _Side) -> float | None:
 
 
 def _worse(larger: float | None, smaller: float | None) -> float | None:
-    """Return the log ratio of two numbers, or None unless both are above zero."""
     if larger is None or smaller is None or larger <= 0 or smaller <= 0:
         return None
     return math.log(larger) - math.log(smaller)

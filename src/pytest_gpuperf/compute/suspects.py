@@ -185,7 +185,6 @@ class _Firsts:
 
 
 def _first(test: Contrast) -> Contrast:
-    """Return a contrast of the suite's value, or the contrast itself without such a value."""
     suite = test.comparison.suite
     return test if suite is None else as_in(test, suite)
 

@@ -602,7 +602,6 @@ def _write(
 
 
 def _width(terminalreporter: pytest.TerminalReporter) -> int:
-    """Return the width of a terminal line [characters]."""
     return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
 
 

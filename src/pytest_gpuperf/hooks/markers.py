@@ -245,7 +245,6 @@ def _is_timed(metric: str) -> bool:
 
 
 def _listed(value: object) -> tuple[object, ...]:
-    """Return a value as a tuple. A text becomes a tuple of one."""
     if isinstance(value, (list, tuple)):
         return tuple(value)
     return (value,)
@@ -279,7 +278,6 @@ def _error_text(error: GpuPerfError) -> str:
 
 
 def _refuse(wrong: Sequence[object], why: str, remedy: str) -> None:
-    """Raise if any value of a list is wrong."""
     if wrong:
         listed = ", ".join(map(_shown, wrong))
         raise ConfigError(f"{listed}: {why}", remedy=remedy)

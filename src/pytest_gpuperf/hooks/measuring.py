@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from os import environ
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
+from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.session import collection_digest, new_session
 from pytest_gpuperf.errors import (
     ConfigError,
@@ -43,29 +43,22 @@ from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slugs_of_machine
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.terminal import machine_line, slow_line, start_lines
+from pytest_gpuperf.report.terminal import machine_line, start_lines
 from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
+    from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.fixture.values import Ledger
+    from pytest_gpuperf.hooks.progress import LiveLine
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.pipeline.isolation import CounterRequest
 
-# A shorter measurement needs no live line.
-_LONG_NS = 2 * NS_PER_S
 # A shorter wait is not printed.
 _LONG_WAIT_S = 10.0
-# Slow calls are still announced with -q, but not with -qq.
-_SILENT = -1
-# The shortest time between two updates of the live line.
-_PAUSE_NS = NS_PER_S
 # The skip reason that pytest gives to a test without parameters.
 _NO_VALUES = "got empty parameter set"
-# Characters. In less room the live line says nothing useful.
-_NARROWEST = 20
-_SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 
 
 def _count_before(
@@ -143,7 +136,6 @@ def _counter_requests(
 
 
 def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
-    """Return the metrics that the markers of some tests name."""
     judged: dict[str, None] = {}
     for test in tests:
         if test.plan.limits or test.plan.max_regression:
@@ -173,22 +165,10 @@ def _announce(config: pytest.Config, count: int) -> None:
 def _write_expected(
     config: pytest.Config, key: RecordKey, count: int, round_s: float
 ) -> None:
-    """Print the expected duration of slow calls, except in a worker without a terminal."""
-    if count * round_s < _LONG_WAIT_S:
-        return
-    manager = config.pluginmanager
-    reporter = manager.getplugin("terminalreporter")
-    capture = manager.getplugin("capturemanager")
-    if reporter is None or reporter.verbosity < _SILENT:
-        return
-    visible = (
-        nullcontext() if capture is None else capture.global_and_fixture_disabled()
-    )
-    with visible:
-        reporter.ensure_newline()
-        reporter.write_line(slow_line(key, count, round_s))
-        # A log shows the line before the time is spent.
-        reporter.flush()
+    if count * round_s >= _LONG_WAIT_S:
+        from pytest_gpuperf.hooks.progress import write_expected
+
+        write_expected(config, key, count, round_s)
 
 
 class Leases:
@@ -988,71 +968,10 @@ def _only_floats(report: pytest.TestReport) -> None:
     ]
 
 
-class LiveLine:
-    """
-    The progress of a long measurement, shown after pytest's own and never in a log.
-
-    Args:
-        clock: The clock.
-
-        write: Writes to the terminal.
-
-        room: Returns the number of free characters in the terminal line.
-    """
-
-    def __init__(
-        self, clock: Clock, write: Callable[[str], object], room: Callable[[], int]
-    ) -> None:
-        self._clock = clock
-        self._write = write
-        self._room = room
-        self._begun_ns = 0
-        self._written_ns = 0
-        self._count = 0
-
-    def begin(self) -> None:
-        """Reset the count at the start of a test."""
-        self._begun_ns = self._clock.now_ns()
-        self._count, self._written_ns = 0, 0
-
-    def sampled(self) -> None:
-        """Count a sample or a step, and update the line."""
-        self._count += 1
-        now_ns = self._clock.now_ns()
-        long = now_ns - self._begun_ns >= _LONG_NS
-        if not long or now_ns - self._written_ns < _PAUSE_NS:
-            return
-        self._written_ns = now_ns
-        elapsed_s = (now_ns - self._begun_ns) / NS_PER_S
-        text = f" measuring, sample {self._count}, {elapsed_s:.0f} s"
-        room = self._room()
-        if room >= _NARROWEST:
-            self._write(f"{_SAVE}{text[:room]}{_ERASE}{_RESTORE}")
-
-    def end(self) -> None:
-        """Erase the line if it was written."""
-        if self._written_ns:
-            self._write(_ERASE)
-
-
 def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:
-    """
-    Return the live line of this process, or None if the process has no terminal or is quiet.
-    """
-    manager = config.pluginmanager
-    reporter = manager.getplugin("terminalreporter")
-    capture = manager.getplugin("capturemanager")
-    if reporter is None or capture is None or hasattr(config, "workerinput"):
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if not getattr(reporter, "isatty", False):
         return None
-    if not reporter.isatty or reporter.verbosity < 0 or environ.get("TERM") == "dumb":
-        return None
-    writer = config.get_terminal_writer()
+    from pytest_gpuperf.hooks.progress import live_line
 
-    def write(text: str) -> None:
-        with capture.global_and_fixture_disabled():
-            writer.write_raw(text, flush=True)
-
-    # One character stays free, or the cursor would move to the next line.
-    return LiveLine(
-        clock, write, lambda: writer.fullwidth - writer.width_of_current_line - 1
-    )
+    return live_line(config, clock)

@@ -218,7 +218,6 @@ def _is_ours(frame: TracebackType) -> bool:
 
 
 def _is_stdlib(frame: TracebackType) -> bool:
-    """Return True for a frame of the standard library, without installed packages."""
     name = frame.tb_frame.f_code.co_filename
     return name.startswith(_stdlib()) and "-packages" not in name
 
@@ -402,9 +401,7 @@ def explained(
 def _explained_by_card(
     op: str, left: object, right: object, ledger: Ledger | None
 ) -> list[str] | None:
-    """
-    Return the explanation of a comparison with a scorecard value, or None if there is none.
-    """
+    """Explain a comparison with a scorecard value, and note it in the test if it is false."""
     values = ledger.card_values if ledger is not None else ()
     # Identity, because an equal value, such as another test's grade, is a different object.
     sides = [[v for v in values if v.value is side][-1:] for side in (left, right)]

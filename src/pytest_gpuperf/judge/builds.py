@@ -6,8 +6,16 @@ anything, or lost an instruction that others cannot replace at the same speed.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 
 from pytest_gpuperf.compute.kernels import family
 from pytest_gpuperf.judge.files import FailOn
@@ -19,6 +27,8 @@ _NEEDS = ("spills_bytes", "scalar_spills", "stack_bytes", "registers", "shared_b
 _NEUTRAL = ("scalar_registers", "code_bytes")
 _WIDTHS = (1, 2, 4, 8, 16, 32)  # Bytes of an access, as in the names of classes.
 _BITS_PER_BYTE = 8
+# Of a family, whose digits are `#`. Some libraries have a version in a namespace.
+_NAMESPACES = re.compile(r"(?:\(anonymous namespace\)::|[\w#]+::)+")
 _FAILING = {
     FailOn.WORSE: frozenset({Fate.WORSE}),
     FailOn.ANY: frozenset(Fate) - {Fate.SAME},
@@ -27,39 +37,72 @@ _FAILING = {
 
 
 def code_changes(
-    was: Iterable[ListedKernel], now: Iterable[ListedKernel]
+    was: Iterable[ListedKernel],
+    now: Iterable[ListedKernel],
+    *,
+    unread_then: Collection[str] = (),
+    unread_now: Collection[str] = (),
 ) -> list[KernelChange]:
     """
     Compare the kernels of two builds.
 
     Kernels are paired by name, target and code, then by name, target and number, then by
-    code and target, then by name without tile sizes and digests, if only one kernel of
-    each build has such a name.
+    code and target, then by name without tile sizes and digests, and at last also without
+    namespaces, if only one kernel of each build has such a name.
 
     Args:
         was: The kernels of the first build.
 
         now: The kernels of the second build.
 
+        unread_then: The numbers of the chips, as `sm_90`, of which code of the first build
+            could not be read. A kernel of the second may have been there. If some of the
+            chip's code was read, it is worse if it spills.
+
+        unread_now: Those of the second build. A kernel of the first may still be there.
+
     Returns:
         A change for each kernel, in order of name and target.
     """
     left, right = [*was], [*now]
+    wholly_unread = {*unread_then} - {_number(kernel) for kernel in left}
     # Numbers follow the order of the code, so that another kernel of the name shifts them.
     pairs = _paired(left, right, lambda k: (k.kernel, k.target, k.digest))
     pairs += _paired(left, right, lambda k: k.key)
     pairs += _paired(left, right, lambda k: (k.digest, k.target))
     pairs += _paired(left, right, lambda k: (family(k.kernel), k.target), alone=True)
+    pairs += _paired(left, right, lambda k: (_own_name(k.kernel), k.target), alone=True)
     changes = [
         *(_change(before, after) for before, after in pairs),
-        *(KernelChange(was=kernel, now=None, fate=Fate.GONE) for kernel in left),
-        *map(_added, right),
+        *(
+            KernelChange(
+                was=kernel, now=None, fate=_if_read(Fate.GONE, kernel, unread_now)
+            )
+            for kernel in left
+        ),
+        *(
+            KernelChange(was=None, now=kernel, fate=Fate.UNREAD)
+            if _number(kernel) in wholly_unread
+            else _added(kernel, unread_then)
+            for kernel in right
+        ),
     ]
     return sorted(changes, key=lambda change: change.kernel.key)
 
 
+def unknown_spills(changes: Iterable[KernelChange]) -> set[str]:
+    """Return the digests of new kernels of which it is not known whether they spill."""
+    return {
+        change.now.digest
+        for change in changes
+        if change.now is not None
+        and change.fate in {Fate.NEW, Fate.UNREAD}
+        and change.now.spills_bytes is None
+    }
+
+
 def code_passes(changes: Iterable[KernelChange], fail_on: FailOn) -> bool:
-    """Return whether no change is one of those that fail."""
+    """Return True if no change has a fate that fails."""
     return not any(change.fate in _FAILING[fail_on] for change in changes)
 
 
@@ -103,13 +146,30 @@ def _change(was: ListedKernel, now: ListedKernel) -> KernelChange:
     return KernelChange(was=was, now=now, fate=fate, steps=tuple(steps))
 
 
-def _added(kernel: ListedKernel) -> KernelChange:
+def _if_read(fate: Fate, kernel: ListedKernel, unread: Collection[str]) -> Fate:
+    """Return a fate, if the other build's code for the chip was read."""
+    return Fate.UNREAD if _number(kernel) in unread else fate
+
+
+def _number(kernel: ListedKernel) -> str:
+    """Return the number of a chip: sm_90a is for sm_90."""
+    return kernel.target.rstrip("af")
+
+
+def _added(kernel: ListedKernel, unread: Collection[str]) -> KernelChange:
     """Return a new kernel, which is worse if it spills: a rename must hide no spill."""
-    spills_bytes = kernel.spills_bytes or 0
-    if not spills_bytes:
-        return KernelChange(was=None, now=kernel, fate=Fate.NEW)
-    step = CodeStep(fact="spills_bytes", was=0, now=spills_bytes, is_worse=True)
-    return KernelChange(was=None, now=kernel, fate=Fate.WORSE, steps=(step,))
+    steps = tuple(
+        CodeStep(fact=fact, was=0, now=spilled, is_worse=True)
+        for fact in ("spills_bytes", "scalar_spills")
+        for spilled in (getattr(kernel, fact) or 0,)
+        if spilled
+    )
+    fate = Fate.WORSE if steps else _if_read(Fate.NEW, kernel, unread)
+    return KernelChange(was=None, now=kernel, fate=fate, steps=steps)
+
+
+def _own_name(name: str) -> str:
+    return _NAMESPACES.sub("", family(name))
 
 
 def _steps(was: ListedKernel, now: ListedKernel) -> list[CodeStep]:
@@ -167,7 +227,6 @@ def _instruction_steps(
 
 
 def _unfused(classes: Mapping[str, int]) -> int:
-    """Return the number of additions and multiplications that are not fused."""
     every = sum(classes.get(name, 0) for name in ("fp64", "fp32", "fp16"))
     return every - classes.get("fma", 0)
 

@@ -11,8 +11,6 @@ from types import MappingProxyType
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.environment import (
     BETTER,
-    CONDITIONS,
-    MACHINE_FACTS,
     PARAMETERS,
     TEST,
     UNIT,
@@ -37,7 +35,6 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
     Void,
-    VoidCode,
 )
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
@@ -315,74 +312,6 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         return counted or self.of_file
 
 
-class Confirmation(Frozen, frozen=True, kw_only=True):
-    """
-    The results of fresh processes for one case.
-
-    Attributes:
-        value: Values of the processes that gave a value and are not void, or None.
-
-        choices: The choice of kernels of each of these processes, or empty if none is
-            known.
-
-        lost: The last lines of a process in which the test should have given a value and
-            did not. None if there is no such process.
-
-        voids: The reasons why processes with a value are left out.
-
-        differences: Facts of these processes that differ from the suite, as name to (suite,
-            process).
-
-        lacking: Gaps of the processes, if none gave a value.
-
-        control: Whether the case was measured as a control and not as a suspect.
-
-        notes: Texts of the processes' notes that matter for a verdict, by code.
-    """
-
-    value: SessionValue | None = None
-    choices: tuple[str | None, ...] = ()
-    lost: tuple[str, ...] | None = None
-    voids: tuple[Void, ...] = ()
-    differences: Facts = NO_FACTS
-    lacking: tuple[Unmeasured, ...] = ()
-    control: bool = False
-    notes: Mapping[str, str] = NO_NOTES
-
-    @property
-    def run_values(self) -> tuple[float, ...]:
-        """The values of all processes that gave a value."""
-        return () if self.value is None else self.value.run_values
-
-    @property
-    def made_choices(self) -> tuple[str | None, ...]:
-        """The choice of kernels of every process with a value, None if unknown."""
-        return self.choices or (None,) * len(self.run_values)
-
-
-class Retest(Frozen, frozen=True, kw_only=True):
-    """
-    The results of fresh processes for one test.
-
-    Attributes:
-        records: The records of all processes.
-
-        failure: The last lines of a process in which the test failed, or "".
-
-        unmeasured: The gaps of values that the test requested in a process and could not
-            get there.
-    """
-
-    records: tuple[Record, ...] = ()
-    failure: str = ""
-    unmeasured: tuple[Unmeasured, ...] = ()
-
-    def lacking(self, metric: str, records: Iterable[Record]) -> tuple[Unmeasured, ...]:
-        """Return the gaps of a metric in some records, followed by the gaps of the test."""
-        gaps = (u for r in records for u in r.unmeasured if u.metric == metric)
-        return tuple(dict.fromkeys((*gaps, *self.unmeasured)))
-
-
 def direction(metric: Metric) -> Better:
     """
     Return the better direction of a metric.
@@ -405,7 +334,7 @@ _BEST_FIRST: tuple[str, ...] = (
 _SESSION_ID, _ESTIMATE = attrgetter("session.id"), itemgetter(0)
 _Pair = tuple[StoredRecord, SessionValue]
 # An estimate, and the choice of kernels that gave the value.
-_Chosen = tuple[Estimate, "str | None"]
+ChosenValue = tuple[Estimate, "str | None"]
 
 
 def case_of(
@@ -478,7 +407,7 @@ def case_of(
         kind=first.kind,
         moved=_moved(first, compared, sessions),
         default_limit=default_limit,
-        notes=_notes(usable),
+        notes=waits_in(usable),
         facts=(
             {} if estimate is None else facts_of(about.facts, metric, estimate.source)
         ),
@@ -568,13 +497,14 @@ def _launches(
         if session.session.id in ids
         for value in _values_of(session, _COUNT)
     ]
-    now = [e.value for e, _ in _whole(_COUNT, [record])]
+    now = [e.value for e, _ in values_in(_COUNT, [record])]
     if not (then and now) or mean(then) == now[0] or estimate.metric == _COUNT:
         return None
     return mean(then), now[0]
 
 
-def _notes(records: Iterable[Record]) -> Mapping[str, str]:
+def waits_in(records: Iterable[Record]) -> Mapping[str, str]:
+    """Return the texts of the notes on waits and threads in some records, by code."""
     notes: dict[str, str] = {}
     for record in records:
         for note in record.notes:
@@ -642,120 +572,6 @@ def newest_reference(sessions: Sequence[StoredRecord]) -> Reference:
     )
 
 
-def confirmation_of(
-    case: Case, retest: Retest, *, control: bool = False
-) -> Confirmation:
-    """
-    Return the results of fresh processes for a case.
-
-    Args:
-        case: The case that was measured again.
-
-        retest: The results of the fresh processes for the test of the case.
-
-        control: Whether the case is a control.
-    """
-    records = [record for record in retest.records if record.key == case.key]
-    voids = [record.void for record in records if record.void is not None]
-    usable = [record for record in records if record.void is None]
-    differing = NO_FACTS
-    if case.estimate is not None:
-        metric, source = case.metric.name, case.estimate.source
-        apart = [
-            _unlike(record, metric, source, case.facts, case.gpu_uuid, case.across)
-            for record in usable
-        ]
-        differing = next(filter(None, apart), NO_FACTS)
-        usable = [r for r, facts in zip(usable, apart, strict=True) if not facts]
-    if differing:
-        code = VoidCode.OTHER_FACTS
-        if not differing.keys().isdisjoint(CONDITIONS):
-            code = VoidCode.OTHER_TRACER
-        elif not MACHINE_FACTS.isdisjoint(differing):
-            code = VoidCode.OTHER_MACHINE
-        elif "gpu_uuid" in differing:
-            code = VoidCode.OTHER_DEVICE
-        voids.append(Void(code=code, reason=""))
-    chosen = _alike_now(_whole(case.metric.name, usable), case.estimate)
-    lacking = () if chosen else retest.lacking(case.metric.name, usable)
-    silent = not (chosen or voids or lacking)
-    lost = tuple(retest.failure.splitlines())
-    return Confirmation(
-        value=SessionValue.of([e for e, _ in chosen]) if chosen else None,
-        choices=tuple(choice for _, choice in chosen),
-        lost=lost if lost or silent else None,
-        voids=tuple(dict.fromkeys(voids)),
-        differences=differing,
-        lacking=lacking,
-        control=control,
-        notes=_notes(usable),
-    )
-
-
-def confirmation_elsewhere(case: Case, here: Host | None) -> Confirmation:
-    """
-    Return the empty confirmation of a case measured on a host without fresh processes.
-
-    Args:
-        case: The case, measured by an xdist worker on another host.
-
-        here: The host of the fresh processes, or None if unknown.
-    """
-    now, then = ({} if host is None else host.facts for host in (here, case.host))
-    return Confirmation(
-        voids=(Void(code=VoidCode.OTHER_MACHINE, reason=""),),
-        differences=differences(now, then),
-    )
-
-
-def is_measured_alike(
-    metric: str,
-    fresh: Record,
-    suite: Record,
-    *,
-    source: str,
-    across: Collection[str] = (),
-) -> bool:
-    """
-    Return whether a fresh process measured a metric under the facts of the suite.
-
-    Args:
-        metric: The metric's name.
-
-        fresh: The record of the fresh process.
-
-        suite: The record of the suite.
-
-        source: The collector that gave both values.
-
-        across: Names of facts that may differ.
-    """
-    facts = facts_of(suite.facts, metric, source)
-    uuid = "" if suite.device is None else suite.device.uuid
-    return suite.host == fresh.host and not _unlike(
-        fresh, metric, source, facts, uuid, across
-    )
-
-
-def _unlike(
-    fresh: Record,
-    metric: str,
-    source: str,
-    facts: Mapping[str, str],
-    gpu_uuid: str,
-    across: Collection[str],
-) -> Facts:
-    # A record without such a value has no facts of that family.
-    if not any(e.metric == metric and e.source == source for e in fresh.estimates):
-        return NO_FACTS
-    now = facts_of(fresh.facts, metric, source)
-    apart = differences(now, facts, across=across)
-    uuid = "" if fresh.device is None else fresh.device.uuid
-    if "gpu_name" in facts and gpu_uuid and uuid and uuid != gpu_uuid:
-        apart["gpu_uuid"] = (gpu_uuid, uuid)
-    return apart or NO_FACTS
-
-
 def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
     return [value for value in session.values if value.metric == metric]
 
@@ -773,24 +589,25 @@ def best_source(sources: Iterable[str]) -> str | None:
 
 def _best(
     metric: str, records: Sequence[Record], having: Sequence[_Pair]
-) -> list[_Chosen]:
+) -> list[ChosenValue]:
     """Return the current values of the best source that the stored sessions also have."""
-    whole = _whole(metric, records)
+    whole = values_in(metric, records)
     if len(whole) <= 1:  # The usual case: nothing to choose from.
         return whole
     held = {(v.source, v.unit) for _, v in having}
     shared = [e.source for e, _ in whole if (e.source, e.unit) in held]
     source = best_source(shared or [e.source for e, _ in whole])
     first = next((e for e, _ in whole if e.source == source), None)
-    now = _alike_now(whole, first)
+    now = of_source(whole, first)
     if len(now) <= 1:  # The usual case.
         return now
     usual, _ = Counter(choice for _, choice in now).most_common(1)[0]
     return [(estimate, choice) for estimate, choice in now if choice == usual]
 
 
-def _whole(metric: str, records: Iterable[Record]) -> list[_Chosen]:
-    whole: list[_Chosen] = []
+def values_in(metric: str, records: Iterable[Record]) -> list[ChosenValue]:
+    """Return the values of a metric in some records, without those of single kernels."""
+    whole: list[ChosenValue] = []
     for record in records:
         for estimate in record.estimates:
             if estimate.metric == metric and estimate.kernel is None:
@@ -798,7 +615,8 @@ def _whole(metric: str, records: Iterable[Record]) -> list[_Chosen]:
     return whole
 
 
-def _alike_now(whole: Iterable[_Chosen], like: Estimate | None) -> list[_Chosen]:
+def of_source(whole: Iterable[ChosenValue], like: Estimate | None) -> list[ChosenValue]:
+    """Return the values with the source and the unit of an estimate, or [] for None."""
     if like is None:
         return []
     name = (like.source, like.unit)

@@ -220,7 +220,6 @@ def mismatch(was: CaptureSide, now: CaptureSide) -> Mismatch | None:
 
 
 def _differ(first: float | None, second: float | None) -> bool | None:
-    """Return whether two clocks have different settings, or None if a clock is unknown."""
     if not (first and second):
         return None
     return abs(first - second) > _CLOCK_TOLERANCE * max(first, second)

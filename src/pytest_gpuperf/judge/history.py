@@ -11,6 +11,7 @@ from pytest_gpuperf.compute.drift import LEAST_SESSIONS, about_trend, drift_of
 from pytest_gpuperf.compute.fleet import FleetSession, moved_machines
 from pytest_gpuperf.compute.levels import LevelChange, level_changes, usual_noise
 from pytest_gpuperf.compute.spread import moments
+from pytest_gpuperf.compute.stats import fraction_of
 from pytest_gpuperf.judge.case import direction
 from pytest_gpuperf.model.environment import differences, facts_of
 from pytest_gpuperf.model.frozen import replace
@@ -18,9 +19,9 @@ from pytest_gpuperf.model.history import (
     HistoryMark,
     HistoryMove,
     HistoryPoint,
+    MovedMachine,
     MoveKind,
     SeriesHistory,
-    SlowMachine,
     StoreHistory,
 )
 from pytest_gpuperf.model.metric import Better, metric_of
@@ -36,7 +37,6 @@ from pytest_gpuperf.model.sample import Source
 _LEAST_DRIFT = math.log(1.05)
 # A level is the old one again if no more than this part of the change is left, or 1 %.
 _LEFT, _LEFT_LOG = 0.25, 0.01
-_MOST_LOG = 700.0  # The exponential of more is not finite.
 
 Stored = Mapping[RecordKey, Sequence[StoredRecord]]
 # A session with its value.
@@ -46,7 +46,7 @@ _Valued = tuple[StoredRecord, SessionValue]
 def history_of(
     kinds: Mapping[str, Stored],
     metrics: Sequence[str],
-    machines: Sequence[SlowMachine] = (),
+    machines: Sequence[MovedMachine] = (),
 ) -> StoreHistory:
     """
     Return the history of some tests.
@@ -72,7 +72,7 @@ def history_of(
     return StoreHistory(series=tuple(series), machines=tuple(machines))
 
 
-def slow_machines(kinds: Mapping[str, Stored]) -> tuple[SlowMachine, ...]:
+def slow_machines(kinds: Mapping[str, Stored]) -> tuple[MovedMachine, ...]:
     """
     Return the machines that moved apart from the others of their kind.
 
@@ -131,7 +131,6 @@ def _point(
 
 
 def _marks(pairs: Sequence[_Valued]) -> Iterator[HistoryMark]:
-    """Yield the changes of hard facts, of the kernels and of the accepted level."""
     for place, ((was, old), (now, new)) in enumerate(pairwise(pairs), start=1):
         if new.series > old.series:
             yield HistoryMark(place=place, text="accepted")
@@ -188,9 +187,9 @@ def _drift(
         place=len(logs) - 1,
         first=0,
         last=len(logs) - 1,
-        effect=_fraction(trend.log_change),
-        low=_fraction(trend.log_change - error),
-        high=_fraction(trend.log_change + error),
+        effect=fraction_of(trend.log_change),
+        low=fraction_of(trend.log_change - error),
+        high=fraction_of(trend.log_change + error),
     )
 
 
@@ -201,16 +200,16 @@ def _move(change: LevelChange, sign: float) -> HistoryMove:
         place=change.place,
         first=change.first,
         last=change.last,
-        effect=_fraction(change.log_change),
-        low=_fraction(change.log_change - change.log_error),
-        high=_fraction(change.log_change + change.log_error),
+        effect=fraction_of(change.log_change),
+        low=fraction_of(change.log_change - change.log_error),
+        high=fraction_of(change.log_change + change.log_error),
     )
 
 
 def _without_ends(
     moves: Sequence[HistoryMove], changes: Sequence[LevelChange]
 ) -> Iterator[HistoryMove]:
-    """Yield changes, without those that only brought the level before another one back."""
+    """Yield changes, without the later changes that restore an earlier level."""
     ends: set[int] = set()
     for number, (move, change) in enumerate(zip(moves, changes, strict=True)):
         if number in ends:
@@ -230,7 +229,6 @@ def _without_ends(
 def _placed(
     move: HistoryMove, places: Sequence[int], marks: Iterable[HistoryMark]
 ) -> HistoryMove:
-    """Return a change of the points that count, by the places of all points."""
     first, last = places[move.first], places[move.last]
     near = [mark.text for mark in marks if first <= mark.place <= last]
     return replace(
@@ -243,12 +241,7 @@ def _placed(
     )
 
 
-def _fraction(log: float) -> float:
-    return math.expm1(max(min(log, _MOST_LOG), -_MOST_LOG))
-
-
-def _machines(kind: str, stored: Stored) -> list[SlowMachine]:
-    """Return the machines of a kind that moved, by the times of all tests."""
+def _machines(kind: str, stored: Stored) -> tuple[MovedMachine, ...]:
     sessions: dict[str, tuple[StoredRecord, dict[object, float], dict[object, float]]]
     sessions = {}
     for key, records in stored.items():
@@ -271,23 +264,10 @@ def _machines(kind: str, stored: Stored) -> list[SlowMachine]:
     fleet = [
         FleetSession(
             machine=record.session.machine or "",
-            time_s=record.session.started_unix_s,
+            started_unix_s=record.session.started_unix_s,
             logs=tests,
             reference_logs=references,
         )
         for record, tests, references in ordered
     ]
-    return [
-        SlowMachine(
-            kind=kind,
-            machine=moved.machine,
-            since_unix_s=fleet[moved.place].time_s,
-            effect=_fraction(moved.log_change),
-            session_count=moved.session_count,
-            agreeing_count=moved.agreeing_count,
-            test_count=moved.test_count,
-            other_count=moved.other_count,
-            is_sure=moved.is_sure,
-        )
-        for moved in moved_machines(fleet)
-    ]
+    return moved_machines(kind, fleet)

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.contrast import fitting
 from pytest_gpuperf.compute.spread import (
@@ -35,7 +36,7 @@ from pytest_gpuperf.compute.spread import (
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
-from pytest_gpuperf.judge.case import Retest, is_measured_alike, values_alike
+from pytest_gpuperf.judge.case import values_alike
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import clock_of, group_of, unusable
 from pytest_gpuperf.judge.selection import select
@@ -64,6 +65,9 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.judge.confirmation import Retest
 
 # Returns the spread of a metric between sessions, for the record that holds the value.
 SpreadOf = Callable[[str, Record], "Spread | None"]
@@ -163,6 +167,8 @@ def judge_limit(
             estimate=first,
             evidence=VerdictEvidence(lines=tuple(retest.failure.splitlines())),
         )
+    from pytest_gpuperf.judge.confirmation import is_measured_alike
+
     fresh = [r for r in retest.records if r.key == record.key and r.void is None]
     usable = [
         r

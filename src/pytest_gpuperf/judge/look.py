@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.change import changes, is_exact, usual_spreads
 from pytest_gpuperf.compute.contrast import contrasts
@@ -20,12 +21,8 @@ from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
-    Confirmation,
     Policy,
     Reference,
-    Retest,
-    confirmation_elsewhere,
-    confirmation_of,
 )
 from pytest_gpuperf.judge.rule import (
     CLOCK_STEP,
@@ -48,6 +45,9 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
 )
 from pytest_gpuperf.model.run import MachineShift
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.judge.confirmation import Confirmation, Retest
 
 Name = tuple[RecordKey, str]
 
@@ -513,6 +513,13 @@ def confirmations(
 
         here: The host of the fresh processes, or None if unknown.
     """
+    if not (retests or first.elsewhere):
+        return {}
+    from pytest_gpuperf.judge.confirmation import (
+        confirmation_elsewhere,
+        confirmation_of,
+    )
+
     confirmed: dict[Name, Confirmation] = {}
     controls: Collection[str] = frozenset(first.controls)
     elsewhere = frozenset(first.elsewhere)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from statistics import median
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.case import (
     OVERSUBSCRIBED,
     Case,
-    Confirmation,
     Reference,
     StoredValue,
 )
@@ -17,6 +17,9 @@ from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import SeenValue
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.judge.confirmation import Confirmation
 
 # Two sessions are a mode. A single bad session of a test that computes is not. A test that
 # waits or has threads is as slow as the thing it waits for, so a single session is enough

@@ -148,7 +148,6 @@ def _of_undecided(verdict: Verdict) -> OriginEvidence | None:
 
 
 def _of_revision(verdict: Verdict) -> OriginEvidence:
-    """Return the origin in a comparison of two trees, where the machine is the same."""
     change, against = verdict.change, verdict.against
     null = None if against is None else against.null_fraction
     if change is not None and null is not None and abs(change.effect or 0.0) < null:
@@ -161,7 +160,6 @@ def _of_revision(verdict: Verdict) -> OriginEvidence:
 
 
 def _of_files(verdict: Verdict, background: Background) -> OriginEvidence | None:
-    """Return the origin by what was recorded about test, packages and kernels."""
     moved = {} if verdict.baseline is None else verdict.baseline.moved
     if TEST in moved:
         return OriginEvidence(origin=Origin.METHOD, clue=Clue.TEST_CHANGED)
@@ -198,7 +196,6 @@ def _family(verdict: Verdict) -> Family | None:
 
 
 def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | None:
-    """Return the origin by revisions, facts of the machine and controls, if they agree."""
     change = verdict.change
     moved = {} if verdict.baseline is None else verdict.baseline.moved
     facts = tuple(sorted(moved.keys() & SOFT_MACHINE_FACTS))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
 from pytest_gpuperf.compute.drift import LEAST_SESSIONS
 from pytest_gpuperf.compute.stats import relative_change
-from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Policy, Reference
+from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
@@ -38,6 +38,7 @@ from pytest_gpuperf.model.verdict import (
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.alone import Weighed
+    from pytest_gpuperf.judge.confirmation import Confirmation
 
 # One suspect among this many tests. A smaller share does not move the median of a class
 # far.
@@ -200,7 +201,6 @@ def smallest_seen(
 def _confirmation(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
-    """Return the confirmation of a case, or None. Controls do not confirm themselves."""
     confirmation = confirmations.get(case.name)
     return None if confirmation is None or confirmation.control else confirmation
 
@@ -380,7 +380,6 @@ def _by_itself(
 
 
 def _adjusted(p_values: Sequence[float | None], count: int) -> list[float]:
-    """Return p-values adjusted over all pairs with noise, 1 for a missing p-value."""
     adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
 

@@ -16,7 +16,6 @@ from pytest_gpuperf.compute.stats import mean, mean_logs, relative_change
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
-    Confirmation,
     Policy,
     Reference,
     StoredValue,
@@ -48,6 +47,7 @@ from pytest_gpuperf.model.verdict import (
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.alone import Weighed
+    from pytest_gpuperf.judge.confirmation import Confirmation
 
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
@@ -791,7 +791,6 @@ _CLASS_NAMES = {each: each.value for each in BoundClass}
 
 
 def _class_prefix(subject: Case | Reference) -> str:
-    """Return the prefix of a class name, different on every host."""
     on_host = "" if subject.host is None else f"{subject.host.key} "
     return f"{on_host}{_CLASS_NAMES[subject.bound_class]} "
 

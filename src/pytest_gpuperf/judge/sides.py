@@ -117,7 +117,7 @@ class Block(Frozen, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> tuple[SideRun, ...]:
-        """The processes that were ended while another process of their side went on."""
+        """The processes that ended early, while another process of the same side went on."""
         return tuple(
             run
             for run in self.runs
@@ -528,5 +528,4 @@ def _without_values(
 
 
 def _against(verdict: Verdict) -> Verdict:
-    """Return a verdict against a revision that has no blocks."""
     return replace(verdict, baseline=None, against=AgainstEvidence(block_count=0))

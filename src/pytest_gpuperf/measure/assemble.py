@@ -587,7 +587,6 @@ def _notes_of(loop: Loop) -> Iterator[Note]:
 
 
 def _void_of(loop: Loop) -> Void | None:
-    """Return the reason why a loop must not be judged, or None."""
     if loop.failure is not None:
         count = len(loop.steps)
         reason = f"the loop was ended by {loop.failure} after {count} steps"

@@ -170,7 +170,6 @@ def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
 def _spelled(
     name: str, capability: tuple[int, int] | None, lacks: Callable[[str], bool]
 ) -> str:
-    """Return the counter of a standard name on a chip, or "" if the chip has none."""
     counters = (s.counter for s in SPELLINGS.get(name, ()) if s.fits(capability))
     return next((counter for counter in counters if not lacks(counter)), "")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.extraction import Unread
 from pytest_gpuperf.collect.binary.listing import listed_kernels, numbered
 from pytest_gpuperf.collect.binary.read import (
     Cubin,
@@ -16,11 +18,19 @@ from pytest_gpuperf.collect.binary.read import (
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import target_limits
 from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.disk import read_regular
-from pytest_gpuperf.errors import CaptureFormatError, CollectError, RecordError
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectError,
+    CollectorFailedError,
+    RecordError,
+)
+from pytest_gpuperf.judge.builds import code_changes, unknown_spills
+from pytest_gpuperf.model.activity import chips_in_doubt
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.inventory import ListedKernel, read_inventory
+from pytest_gpuperf.model.inventory import KernelChange, ListedKernel, read_inventory
 
 # Limit of the code whose instructions are compared, for each build [B]. nvdisasm reads
 # 1 MB in some 5 s.
@@ -39,7 +49,8 @@ def read_baseline(path: str, *, target: str | None = None) -> tuple[ListedKernel
         target: Only kernels for this chip, or None for all.
 
     Raises:
-        RecordError: The file cannot be read, or is no inventory.
+        RecordError: The file cannot be read, or is no inventory. The message names the
+            tool that wrote it, if it is known.
     """
     try:
         content = read_regular(path, most_bytes=_LARGEST_BYTES)
@@ -47,9 +58,16 @@ def read_baseline(path: str, *, target: str | None = None) -> tuple[ListedKernel
         message = f"the baseline cannot be read ({error.strerror or error})"
         remedy = "write it with gpuperf inventory LIB --baseline FILE --update"
         raise RecordError(message, path=path, remedy=remedy) from error
+    try:
+        kernels = read_inventory(content, path)
+    except RecordError as error:
+        known = foreign(content[:FOREIGN_BYTES])
+        if known is None:
+            raise
+        raise RecordError(known.message, path=path, remedy=error.remedy) from error
     return tuple(
         kernel
-        for kernel in read_inventory(content, path)
+        for kernel in kernels
         if target in {None, kernel.target, kernel.target.partition(":")[0]}
     )
 
@@ -73,6 +91,8 @@ class Build:
         kernels: The kernels in order of name and target.
 
         unread: Sentences about what was left out.
+
+        unread_chips: The numbers of the chips of which code was left out, as `sm_90`.
     """
 
     def __init__(
@@ -85,39 +105,65 @@ class Build:
         keeps_code: bool = False,
     ) -> None:
         self.unread: list[str] = []
-        self._runner = runner
-        self._code: list[tuple[Cubin, list[ListedKernel]]] = []
-        demangle = native_demangler()
+        self.unread_chips: set[str] = set()
+        self._runner, self._target = runner, target
+        self._files = [*_files(paths)]
+        self._demangle = native_demangler()
+        self._code: list[tuple[Cubin, list[ListedKernel]]] | None = None
+        if keeps_code:
+            self._code = []
         every: list[ListedKernel] = []
-        lacking: list[CaptureFormatError] = []
-        for path in _files(paths):
-            unread: list[str] = []
-            cubins = each_cubin(path, runner=runner, target=target, unread=unread)
+        lacking: list[CollectError] = []
+        for path in self._files:
+            unread: list[Unread] = []
             try:
-                for cubin in cubins:
-                    listed = listed_kernels(cubin, demangle=demangle)
-                    if block is not None:
-                        listed = [
-                            replace(kernel, occupancy=_occupancy(cubin, index, block))
-                            for index, kernel in enumerate(listed)
-                        ]
+                for cubin, listed in self._read(path, unread, block):
                     every += listed
-                    if keeps_code:
+                    if self._code is not None:
                         self._code.append((cubin, listed))
-            except CaptureFormatError as error:
-                if not error.is_whole:
+            except (CaptureFormatError, CollectorFailedError) as error:
+                if not self._may_lack(error):
                     raise
                 lacking.append(error)
-            self.unread += (f"{path.name}: {sentence}" for sentence in unread)
+                if isinstance(error, CollectorFailedError) and target is not None:
+                    unread.append(Unread(error.message, (target.rstrip("af"),)))
+            self._leave_out(path, unread)
         if lacking and not every:
             raise lacking[0]
         # Of a chosen chip, the files for other chips are no news.
         self.unread += () if target else (error.message for error in lacking)
         self.kernels: Sequence[ListedKernel] = numbered(every)
 
+    def _read(
+        self, path: Path, unread: list[Unread], block: int | None = None
+    ) -> Iterator[tuple[Cubin, list[ListedKernel]]]:
+        """Yield the code of a file, and the kernels in it. One is in memory at a time."""
+        for cubin in each_cubin(
+            path, runner=self._runner, target=self._target, unread=unread
+        ):
+            listed = listed_kernels(cubin, demangle=self._demangle)
+            if block is not None:
+                listed = [
+                    replace(kernel, occupancy=_occupancy(cubin, index, block))
+                    for index, kernel in enumerate(listed)
+                ]
+            yield cubin, listed
+
+    def _may_lack(self, error: CaptureFormatError | CollectorFailedError) -> bool:
+        """Return whether the other files are read after an error of one."""
+        if isinstance(error, CaptureFormatError):
+            return error.is_whole
+        # Without a choice, the tool's error concerns more than one chip.
+        return self._target is not None and len(self._files) > 1
+
+    def _leave_out(self, path: Path, unread: Iterable[Unread]) -> None:
+        for sentence, chips in unread:
+            self.unread.append(f"{path.name}: {sentence}")
+            self.unread_chips.update(chips)
+
     def with_instructions(
         self, digests: Collection[str]
-    ) -> tuple[list[ListedKernel], str | None]:
+    ) -> tuple[list[ListedKernel], list[str]]:
         """
         Return the kernels, some of them with their instructions and spills.
 
@@ -125,37 +171,75 @@ class Build:
             digests: The digests of these kernels.
 
         Returns:
-            All kernels, and a sentence if instructions were not read.
+            All kernels, and sentences about instructions that were not read.
         """
-        chosen = [
-            (cubin, listed)
-            for cubin, listed in self._code
-            if any(kernel.digest in digests for kernel in listed)
-        ]
-        size_bytes = sum(len(cubin.content) for cubin, _ in chosen)
-        if size_bytes > MOST_BYTES:
-            return [*self.kernels], (
-                f"instructions are not compared: the changed code has {size_bytes} B, and "
-                f"only {MOST_BYTES} B are read; choose one chip with --target"
-            )
+        chosen = []
+        size_bytes = 0
+        for cubin, listed in self._again() if self._code is None else self._code:
+            if not any(kernel.digest in digests for kernel in listed):
+                continue
+            chosen.append((cubin, listed))
+            size_bytes += len(cubin.content)
+            if size_bytes > MOST_BYTES:
+                sentence = (
+                    "instructions are not compared: the changed code has more than "
+                    f"{MOST_BYTES} B; choose one chip with --target"
+                )
+                return [*self.kernels], [sentence]
         try:
-            mixes = iter(read_mixes([c for c, _ in chosen], runner=self._runner))
+            mixes = read_mixes([c for c, _ in chosen], runner=self._runner)
         except CollectError as error:
-            return [*self.kernels], f"instructions are not compared: {error}"
-        by_digest = {}
-        for _, listed in chosen:
-            for kernel in listed:
-                mix = next(mixes)
-                by_digest[kernel.digest] = (mix.counts, mix.spills_bytes)
-        return [*_with_mixes(self.kernels, by_digest)], None
+            return [*self.kernels], [f"instructions are not compared: {error}"]
+        listed_ones = [kernel for _, listed in chosen for kernel in listed]
+        by_code = {
+            (kernel.digest, kernel.target): (mix.counts, mix.spills_bytes)
+            for kernel, mix in zip(listed_ones, mixes, strict=True)
+        }
+        doubts = chips_in_doubt(
+            (kernel.target, mix) for kernel, mix in zip(listed_ones, mixes, strict=True)
+        )
+        return [*_with_mixes(self.kernels, by_code)], [
+            f"instructions of {', '.join(chips)} are not compared: {doubt}"
+            for doubt, chips in doubts.items()
+        ]
+
+    def _again(self) -> Iterator[tuple[Cubin, list[ListedKernel]]]:
+        """Yield the code once more, for libraries whose code is too much to keep."""
+        for path in self._files:
+            # Files that lack kernels were reported when they were listed.
+            with contextlib.suppress(CaptureFormatError, CollectorFailedError):
+                yield from self._read(path, [])
+
+    def changes_since(
+        self, old: Sequence[ListedKernel]
+    ) -> tuple[list[KernelChange], list[str]]:
+        """
+        Return the changes since a baseline, and sentences about spills that are unknown.
+
+        NVIDIA's spills are instructions, which are read of new kernels with stack: else
+        another name would hide a spill.
+        """
+        changes = code_changes(old, self.kernels, unread_now=self.unread_chips)
+        unknown = unknown_spills(changes)
+        if not unknown:
+            return changes, []
+        kernels, gaps = self.with_instructions(unknown)
+        changes = code_changes(old, kernels, unread_now=self.unread_chips)
+        count = len(unknown_spills(changes))
+        if not (gaps and count):
+            return changes, []
+        reasons = "; ".join(gap.partition(": ")[2] for gap in gaps)
+        return changes, [
+            f"spills of {count} new kernels with stack are unknown: {reasons}"
+        ]
 
 
 def _with_mixes(
     kernels: Iterable[ListedKernel],
-    mixes: Mapping[str, tuple[Mapping[str, int] | None, int | None]],
+    mixes: Mapping[tuple[str, str], tuple[Mapping[str, int] | None, int | None]],
 ) -> Iterator[ListedKernel]:
     for kernel in kernels:
-        classes, spills_bytes = mixes.get(kernel.digest, (None, None))
+        classes, spills_bytes = mixes.get((kernel.digest, kernel.target), (None, None))
         if spills_bytes is None:
             spills_bytes = kernel.spills_bytes
         yield replace(kernel, classes=classes, spills_bytes=spills_bytes)

@@ -483,7 +483,6 @@ class Observers:
         return [int(process.pid) for process in processes or ()]
 
     def _deltas(self, *, gpm: bool = False) -> Deltas | None:
-        """Return a reader of the sensors of the device in use, or None without sensors."""
         board = self._board()
         if board is None:
             return None
@@ -496,7 +495,6 @@ class Observers:
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
 
     def _board(self) -> Board | None:
-        """Return the sensors of the device in use, or None."""
         device = self._site.device()
         if device is None or not self._usable(Source.NVML):
             return None

@@ -226,13 +226,15 @@ class Site:
         """
         _ = self.absent, self.environment
         self.clock.waits_count()  # Loads a library of Python.
-        self.clock.load()  # Opens a file.
+        # Each opens a file.
+        self.clock.load()
+        self.clock.bytes_read()
         self.clock.conditions()  # Reads the way the process was started.
         if self._recorder is not None:
             self._recorder.open()
 
     def close(self) -> None:
-        """Close the files of readings, traces and the machine's load."""
+        """Close the files of readings, traces and the clock."""
         self.clock.close()
         if self._recorder is not None:
             self._recorder.close()

@@ -260,7 +260,6 @@ class Turns:
             self._lose(error)
 
     def _lose(self, error: CollectError) -> None:
-        """Note the reason why there are no turns. Values measured anyway may be noisy."""
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
 
@@ -417,7 +416,6 @@ class TurnClient:
 
     @property
     def _takes_part(self) -> bool:
-        """True if the current measurement is not nested in a measurement."""
         return self._open is not None and not self._inner_count
 
     def _ask(self, stage: Stage, *, test_id: str = "", name: str = "") -> bytes:

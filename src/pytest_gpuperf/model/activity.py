@@ -7,7 +7,7 @@ distinguish two nanoseconds of this century. Durations in a summary are seconds.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Protocol
 
@@ -152,6 +152,26 @@ class InstructionMix(Frozen, frozen=True, kw_only=True):
         counts = (self.counts or {}).items()
         present = {n: c for n, c in counts if c and n.startswith(LOOP) == in_loops}
         return dict(sorted(present.items(), key=lambda item: -item[1]))
+
+
+def chips_in_doubt(
+    mixes: Iterable[tuple[str, InstructionMix]],
+) -> dict[str, tuple[str, ...]]:
+    """
+    Return the reasons why the code of whole chips is unknown, each with those chips.
+
+    Args:
+        mixes: The chip and the composition of each kernel.
+    """
+    doubts: dict[str, set[str | None]] = {}
+    for target, mix in mixes:
+        doubt = mix.doubt if mix.counts is None else None
+        doubts.setdefault(target, set()).add(doubt)
+    found: dict[str, tuple[str, ...]] = {}
+    for target, (doubt, *others) in doubts.items():
+        if doubt is not None and not others:
+            found[doubt] = (*found.get(doubt, ()), target)
+    return found
 
 
 class FailedKernel(Frozen, frozen=True, kw_only=True):

@@ -142,9 +142,9 @@ class SeriesHistory(Frozen, frozen=True, kw_only=True):
     noise: float | None = None
 
 
-class SlowMachine(Frozen, frozen=True, kw_only=True):
+class MovedMachine(Frozen, frozen=True, kw_only=True):
     """
-    A machine that moved apart from the others of its kind.
+    A machine that got slower, or faster, while the others of its kind did not.
 
     Attributes:
         kind: The kind of machine.
@@ -188,4 +188,4 @@ class StoreHistory(Frozen, frozen=True, kw_only=True):
     """
 
     series: tuple[SeriesHistory, ...]
-    machines: tuple[SlowMachine, ...] = ()
+    machines: tuple[MovedMachine, ...] = ()

@@ -16,6 +16,10 @@ _HEAD = json.dumps({"schema": INVENTORY_SCHEMA})
 _REMEDY = (
     "delete it, and write it again with gpuperf inventory LIB --baseline FILE --update"
 )
+_ANOTHER = (
+    "name a file that gpuperf inventory LIB --baseline FILE --update has written, or write "
+    "a new one"
+)
 _MOST_BAD_LINES = 5  # Lines that an error names.
 
 
@@ -71,7 +75,7 @@ class ListedKernel(Frozen, kw_only=True, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """The name, the target and the number, which only this kernel has."""
+        """The name, the target and the number, unique to the kernel."""
         return self.kernel, self.target, self.number
 
 
@@ -85,6 +89,7 @@ class Fate(str, Enum):
     WORSE = "worse"
     NEW = "new"
     GONE = "gone"
+    UNREAD = "not read"  # In one build, code for this chip could not be read.
 
 
 class CodeStep(Frozen, frozen=True, kw_only=True):
@@ -114,9 +119,9 @@ class KernelChange(Frozen, frozen=True, kw_only=True):
     A kernel in two builds.
 
     Attributes:
-        was: The kernel in the first build, or None if it is new.
+        was: The kernel in the first build, or None if it is new or was not read.
 
-        now: The kernel in the second build, or None if it is gone.
+        now: The kernel in the second build, or None if it is gone or was not read.
 
         fate: The result.
 
@@ -169,7 +174,7 @@ def read_inventory(content: bytes, path: str) -> tuple[ListedKernel, ...]:
     head, *lines = content.split(b"\n")
     if head.strip() != _HEAD.encode():
         message = "it is no inventory of kernels, or of another version"
-        raise RecordError(message, path=path, remedy=_REMEDY)
+        raise RecordError(message, path=path, remedy=_ANOTHER)
     kernels: dict[tuple[str, str, int], ListedKernel] = {}
     bad = []
     for place, line in enumerate(lines, 2):

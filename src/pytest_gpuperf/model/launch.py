@@ -140,7 +140,7 @@ class Capture(Frozen, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> list[tuple[int, CapturedLaunch]]:
-        """The launches of all ranges, each with the number of its range from 0."""
+        """The launches of all ranges, with the number of the range from 0."""
         return [
             (number, launch)
             for number, captured in enumerate(self.ranges)

@@ -756,7 +756,7 @@ class _Looks:
 
     def _take_block(self, block: Block | Gap) -> None:
         """
-        Add a block, or end if it was not run or one side could not measure any test.
+        Add a block. The comparison ends if the block was not run, or a side measured no test.
 
         Earlier blocks count, unless the reason makes them invalid.
         """

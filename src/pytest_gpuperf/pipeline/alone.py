@@ -18,7 +18,7 @@ from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.report import terminal
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.judge.case import Retest
+    from pytest_gpuperf.judge.confirmation import Retest
     from pytest_gpuperf.pipeline.suite import Suite
 
 # Measures tests in fresh processes that confirm nothing. The suite keeps the records.

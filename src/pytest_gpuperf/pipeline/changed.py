@@ -368,7 +368,6 @@ def _digests(names: frozenset[str], root: str, session: Session) -> dict[str, st
 
 
 def _digests_outside(used: UsedFiles, session: Session) -> dict[str, str]:
-    """Return the digests of the code outside of the repository, by absolute path."""
     root = used.opened.root
     loaded = (path for _, path in used.loaded.files)
     return {

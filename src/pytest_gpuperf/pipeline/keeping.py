@@ -214,7 +214,7 @@ def _good_records(
     verdicts: Sequence[Verdict],
 ) -> list[Record]:
     """
-    Return a record of each test whose every measurement is stored, or passed when judged.
+    Return a record of each test with all measurements stored, or passed when judged.
 
     A later run that does not measure such a test hides no regression.
     """
@@ -360,9 +360,6 @@ def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:
-    """
-    Return the records measured by the suite, empty if only confirming processes have records.
-    """
     return [record for record in records if record.role.of_suite]
 
 

@@ -283,7 +283,6 @@ class _Search:
 
 
 def _uncollected(settled: Settled) -> Gap | None:
-    """Return a gap if a side cannot be collected, else None."""
     new = settled.collections[Side.NEW]
     if all(c.is_usage_error for c in settled.collections.values()):
         reason = f"the new side {new.failure}"

@@ -75,7 +75,7 @@ _SHOWN_LINES = 3
 
 
 def _named(error: BaselineCorruptError) -> BaselineCorruptError:
-    """Return an error that says which tool wrote the file, if another tool did."""
+    """Return an error that names the tool of a foreign file, or the same error."""
     # Imported here, because most runs read no file of another tool.
     from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 
@@ -146,7 +146,7 @@ class Memory:
         return self._store
 
     def _opened(self, place: str) -> Store:
-        """Open the store, or while its server is away the one that stands in for it."""
+        """Open the store, or the fallback store while the server is away."""
         updating = self._config.update is not None
         try:
             return open_store(
@@ -258,7 +258,6 @@ class Memory:
         return key if test_id is None else replace(key, test_id=test_id)
 
     def _of_run(self, folder: str) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return what was read of a machine."""
         return self._loaded.get(folder) or self._parts.get(folder, {})
 
     def read(self, slugs: Iterable[str]) -> None:
@@ -292,7 +291,6 @@ class Memory:
             known.update(missing)
 
     def _read_whole(self, slugs: Iterable[str]) -> None:
-        """Read all sessions of some machines."""
         store = self.store()
         if store is None:
             return
@@ -303,7 +301,6 @@ class Memory:
     def _measurements(
         self, store: Store, folder: str, modules: Collection[str]
     ) -> Iterator[tuple[RecordKey, NamedBy]]:
-        """Yield the measurements of some modules on a machine."""
         held = self._names.setdefault(folder, {})
         missing = [module for module in modules if module not in held]
         if missing:
@@ -314,7 +311,6 @@ class Memory:
             yield from held[module].items()
 
     def _modules_of(self, store: Store, folder: str) -> tuple[str, ...]:
-        """Return the modules that are stored of a machine, which are read once."""
         if folder not in self._modules:
             self._modules[folder] = store.modules(folder)
         return self._modules[folder]
@@ -558,7 +554,6 @@ class Memory:
         return gone
 
     def _tests_of(self, key: RecordKey, named: NamedBy) -> Iterator[str]:
-        """Yield the keys of the tests whose sessions are stored under a key."""
         if key.test_id != REFERENCES:
             if named.any_id:
                 yield self._config.checkout.key_of(key.test_id)
@@ -584,7 +579,6 @@ class Memory:
                 store.set_aside(folder, of_folder)
 
     def _key_of_stored(self, record: StoredRecord) -> str:
-        """Return the key of a stored test, even if stored under a pytest id."""
         test_id = record.key.test_id
         return self._config.checkout.key_of(test_id) if record.has_node_id else test_id
 
@@ -659,7 +653,6 @@ class Memory:
             )
 
     def _stand_in(self, error: BaselineError) -> str:
-        """Return the sentence about the store that stands in, with its age."""
         newest = max(
             (
                 record.session.started_unix_s
@@ -790,14 +783,12 @@ class Memory:
 
 
 def _test_of(line: Damage) -> str:
-    """Return the test named by a damaged line, or ""."""
     # The section of such a line is its module.
     within = line.test_id.startswith("::")
     return f"{line.section}{line.test_id}" if within else line.test_id
 
 
 def _python_of(record: StoredRecord) -> str | None:
-    """Return the Python version that a session depends on, or None if any or unknown."""
     facts = record.facts.values()
     return next((f["python_minor"] for f in facts if "python_minor" in f), None)
 

@@ -65,27 +65,35 @@ class ShardFile(Frozen, frozen=True, kw_only=True):
         return shard_of(self.run)
 
 
-class MergedRun(Frozen, frozen=True, kw_only=True):
+class ShardCheck(Frozen, frozen=True, kw_only=True):
     """
-    The union of the runs of some shards.
+    The shards of a run that were found.
 
     Attributes:
-        run: The run of the whole suite. It is interrupted if a shard is missing.
+        numbers: Their numbers, ascending, or empty for a run that is not divided.
 
-        numbers: The shards in it, ascending, or empty for a run that is no shard.
-
-        missing: The shards that are not in it, ascending.
+        missing: The numbers of the other shards, ascending.
 
         faults: Why the run is not complete.
 
         remarks: Other sentences for the user.
     """
 
-    run: Run
     numbers: tuple[int, ...] = ()
     missing: tuple[int, ...] = ()
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+
+class MergedRun(ShardCheck, frozen=True, kw_only=True):
+    """
+    The union of the runs of some shards.
+
+    Attributes:
+        run: The run of the whole suite. It is interrupted if a shard is missing.
+    """
+
+    run: Run
 
 
 def merge(files: Sequence[ShardFile]) -> MergedRun:
@@ -173,7 +181,6 @@ def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
 def _by_value(
     files: Iterable[ShardFile], value_of: Callable[[ShardFile], str | None]
 ) -> dict[str, list[str]]:
-    """Return the names of files by a known value."""
     names: dict[str, list[str]] = {}
     for file in files:
         value = value_of(file)
@@ -287,7 +294,7 @@ def _joined(parts: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
 
 
 def _with_host(run: Run, base_host: str) -> Run:
-    """Return a run whose records name their host, unless it is the host of the merged run."""
+    """Add the host to the records of a run, except on the host of the merged run."""
     session, environment = run.header.session, run.header.environment
     if session.host == base_host:
         return run
@@ -338,7 +345,6 @@ def _header(runs: Sequence[Run]) -> Header:
 
 
 def _common(values: Iterable[_T]) -> _T | None:
-    """Return the value on which all agree, or None."""
     distinct = [*dict.fromkeys(values)]
     return distinct[0] if len(distinct) == 1 else None
 
@@ -427,7 +433,7 @@ def _completeness(
 
 def _scope(scopes: Sequence[Scope | None], *, is_whole: bool) -> Scope | None:
     """
-    Return the places where shards looked for tests, or None if unknown for one of them.
+    Return the joint scope of all shards, or None if the scope of a shard is unknown.
 
     Args:
         scopes: The scope of each shard.
@@ -475,26 +481,6 @@ def _against(runs: Sequence[Run]) -> Against | None:
         ),
         only_new=tuple(dict.fromkeys(_joined(each.only_new for each in found))),
     )
-
-
-class ShardCheck(Frozen, frozen=True, kw_only=True):
-    """
-    The shards that the sessions of a run are parts of.
-
-    Attributes:
-        numbers: Their numbers, ascending.
-
-        missing: The numbers of shards without a session, ascending.
-
-        faults: Why the run is not complete.
-
-        remarks: Other sentences for the user.
-    """
-
-    numbers: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
-    faults: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
 
 
 def check_shards(sessions: Collection[Session]) -> ShardCheck:

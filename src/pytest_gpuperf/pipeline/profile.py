@@ -620,6 +620,5 @@ class CountCache:
 
 
 def _words(path: Path) -> frozenset[bytes]:
-    """Return the words in a Python file, or an empty set if the file is gone."""
     text = path.read_bytes() if path.suffix == ".py" and path.exists() else b""
     return frozenset(re.findall(rb"\w+", text))

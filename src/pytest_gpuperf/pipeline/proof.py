@@ -772,7 +772,7 @@ class _Usage:
 
 def _are_prose(changes: Changes) -> bool:
     """
-    Return whether all changed files are text for people, from which nothing is built.
+    Return True if all changed files are text for people and no source of a build.
 
     Text next to modules may be data of the package, such as prompts.
     """
@@ -796,7 +796,6 @@ def is_test_file(path: str) -> bool:
 
 
 def _stem(name: str, path: str) -> str:
-    """Return the path of a module's file below the import root, without suffix."""
     stem = name.replace(".", "/")
     return stem + "/__init__" if Path(path).name.startswith("__init__.") else stem
 

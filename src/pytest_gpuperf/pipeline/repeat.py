@@ -213,7 +213,7 @@ def repeat(
     timeout_s: float,
 ) -> list[ChildRun]:
     """
-    Run some tests once in each of several fresh processes, one after another.
+    Run tests in several fresh processes, one process at a time.
 
     Args:
         command: The command line of this process.

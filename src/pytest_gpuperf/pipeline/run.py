@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.case import Retest, is_measured_alike
 from pytest_gpuperf.judge.limit import straddles, without_repeats
 from pytest_gpuperf.judge.look import FirstLook, confirmations
 from pytest_gpuperf.judge.tally import complaints, tally
@@ -40,6 +39,7 @@ from pytest_gpuperf.report.terminal import (
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.judge.confirmation import Retest
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
@@ -399,6 +399,8 @@ def _again(
 ) -> Mapping[str, Retest]:
     if not count or not test_ids:
         return {}
+    from pytest_gpuperf.judge.confirmation import Retest
+
     recording = suite.site.recording
     refusal = suite.command.launcher.gap
     if refusal is not None and recording is None:
@@ -450,6 +452,8 @@ def _again(
 
 
 def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
+    from pytest_gpuperf.judge.confirmation import is_measured_alike
+
     firsts = {r.key: r for m in suite.results.values() for r in m.records}
     across = suite.config.compare_across
     alike = [

@@ -495,9 +495,6 @@ def _check_end(finished: Finished, command: SideCommand) -> None:
 
 
 def _signal_of(finished: Finished) -> str:
-    """
-    Return the name of the signal that ended a process, or "" if the process ended by itself.
-    """
     return "" if finished.exit_code >= 0 else signal_name(-finished.exit_code)
 
 

@@ -544,7 +544,6 @@ class Suite:
         return 1 if first is None else int(first.soft_facts.get("xdist_workers", "1"))
 
     def _first_host_time(self) -> Record | None:
-        """Return the first record with a host time, or None."""
         measured = (r for test in self.results.values() for r in test.records)
         return next((r for r in measured if Family.HOST_TIME.value in r.facts), None)
 

@@ -443,7 +443,6 @@ class TurnServer:
         connection.step = request if begins else replace(step, stage=stage)
 
     def _silent_s(self, connection: Connection) -> float:
-        """Return the time a process has worked without a request [s]."""
         return (self._clock.now_ns() - connection.since_ns) / NS_PER_S
 
     def _leave(self, name: str) -> None:

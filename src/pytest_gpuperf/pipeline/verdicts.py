@@ -12,9 +12,7 @@ from pytest_gpuperf.judge import limit, regression
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
-    Confirmation,
     Reference,
-    Retest,
     case_of,
 )
 from pytest_gpuperf.judge.limit import (
@@ -36,6 +34,7 @@ from pytest_gpuperf.report.words import for_pytest
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Config, Plan
+    from pytest_gpuperf.judge.confirmation import Confirmation, Retest
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.judge.rule import ComparedCase
     from pytest_gpuperf.model.roofline import Bands

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedKernel
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.captures import plain_name, told_apart
+from pytest_gpuperf.report.captures import kernel_name, plain_name, short_names
 from pytest_gpuperf.report.escape import code, escape
 from pytest_gpuperf.report.lines import Column
 
+_NAME_WIDTH = 60  # Of a kernel's former name, and of one in a sentence.
+_MOST_SPILLING = 10  # Kernels that spill and are named below an inventory.
+
 # The order of the rows.
-_ROWS = (Fate.WORSE, Fate.BETTER, Fate.MOVED, Fate.RENAMED, Fate.GONE, Fate.NEW)
+_ROWS = (
+    Fate.WORSE,
+    Fate.BETTER,
+    Fate.MOVED,
+    Fate.RENAMED,
+    Fate.GONE,
+    Fate.NEW,
+    Fate.UNREAD,
+)
+_OF_ONE_BUILD = (Fate.GONE, Fate.NEW, Fate.UNREAD)
+_CHIPS = {
+    Fate.GONE: "chips that are gone, with all kernels",
+    Fate.NEW: "new chips, with all kernels",
+    Fate.UNREAD: "chips that are not read, with all kernels",
+}
 _NAMES = {
     "spills_bytes": ("spills", "bytes"),
     "scalar_spills": ("scalar spills", "count"),
@@ -25,6 +42,7 @@ _NAMES = {
     "occupancy": ("occupancy", "fraction"),
     "code_bytes": ("code", "bytes"),
 }
+_SPILLS = {"spills_bytes": "spill", "scalar_spills": "scalar spill"}
 # Worse, better.
 _INSTRUCTIONS = {
     "tensor": ("tensor instruction gone", "tensor instruction added"),
@@ -52,10 +70,9 @@ def step_text(step: CodeStep) -> str:
         return "stack has no bound any more"
     name, unit = _NAMES[step.fact]
     was, now = (_value(number, unit) for number in (step.was, step.now))
-    if step.fact == "spills_bytes" and not step.was:
-        return f"spill added: {now}"
-    if step.fact == "spills_bytes" and not step.now:
-        return f"spill gone: {was}"
+    if step.fact in _SPILLS and not (step.was and step.now):
+        spill = _SPILLS[step.fact]
+        return f"{spill} gone: {was}" if step.was else f"{spill} added: {now}"
     return f"{name} {was} -> {now}"
 
 
@@ -71,6 +88,8 @@ def change_columns(
     """
     Return the table of the kernels that changed, the worse first.
 
+    Chips that only one build has are left out; see `change_notes`.
+
     Args:
         changes: All kernels.
 
@@ -81,23 +100,55 @@ def change_columns(
     Returns:
         The columns, and the number of rows left out.
     """
-    every = [change for change in changes if change.fate is not Fate.SAME]
+    changes = [*changes]
+    whole = {chip for chips in _whole_chips(changes).values() for chip in chips}
+    every = [
+        change
+        for change in changes
+        if change.fate is not Fate.SAME
+        and not (change.fate in _OF_ONE_BUILD and change.kernel.target in whole)
+    ]
     every.sort(key=lambda change: _ROWS.index(change.fate))
     rows = every[:top]
     spelled = code if form == "markdown" else str
     full = [escape(_name(change)) for change in rows]
-    plain = [plain_name(name) for name in full]
-    # Overloads differ only in their parameters.
-    called = plain if len(set(plain)) == len(set(full)) else full
-    short = told_apart(called)
-    names = tuple(spelled(short[name]) for name in called)
+    names = tuple(map(spelled, short_names(full)))
     columns = (
-        Column(head="kernel", cells=names, shrinks=True),
+        Column(head="kernel", cells=names),
         Column(head="chip", cells=tuple(escape(c.kernel.target) for c in rows)),
         Column(head="result", cells=tuple(_result(c) for c in rows)),
-        Column(head="why", cells=tuple(_why(c) for c in rows)),
+        Column(head="why", cells=tuple(_why(c) for c in rows), below=1),
     )
     return columns, len(every) - len(rows)
+
+
+def change_notes(changes: Sequence[KernelChange]) -> list[str]:
+    """Return sentences about chips that only one build has, and about kernels that moved."""
+    notes = [
+        f"{_CHIPS[fate]}: " + ", ".join(f"{c} ({n})" for c, n in chips.items())
+        for fate, chips in _whole_chips(changes).items()
+        if chips
+    ]
+    if any(change.fate is Fate.MOVED and not change.steps for change in changes):
+        notes.append("moved without a reason: other code of the same size")
+    return notes
+
+
+def _whole_chips(changes: Iterable[KernelChange]) -> dict[Fate, dict[str, int]]:
+    """Return the chips of which every kernel is new, gone or not read, with their number."""
+    fates: dict[str, Counter[Fate]] = {}
+    for change in changes:
+        is_added = change.was is None and change.fate is Fate.WORSE
+        fate = Fate.NEW if is_added else change.fate
+        fates.setdefault(change.kernel.target, Counter())[fate] += 1
+    return {
+        fate: {
+            chip: counts[fate]
+            for chip, counts in sorted(fates.items())
+            if set(counts) == {fate}
+        }
+        for fate in _OF_ONE_BUILD
+    }
 
 
 def _name(change: KernelChange) -> str:
@@ -119,7 +170,10 @@ def _why(change: KernelChange) -> str:
     reasons = [step_text(step) for step in change.steps]
     was, now = change.was, change.now
     if was is not None and now is not None and was.kernel != now.kernel:
-        reasons.append(f"was {escape(was.kernel)}")
+        name, other = (plain_name(escape(k.kernel)) for k in (was, now))
+        if name == other:  # Overloads differ only in their parameters.
+            name = escape(was.kernel)
+        reasons.append(f"was {kernel_name(name, _NAME_WIDTH)}")
     return ", ".join(reasons)
 
 
@@ -175,6 +229,43 @@ def inventory_columns(kernels: Sequence[ListedKernel]) -> tuple[Column, ...]:
         column("code [B]", (sum(k.code_bytes for k in g) for g in groups)),
         column("most registers", (max(k.registers for k in g) for g in groups)),
         column("with stack", (sum(k.stack_bytes != 0 for k in g) for g in groups)),
-        column("with spills", (sum(bool(k.spills_bytes) for k in g) for g in groups)),
+        Column(head="with spills", cells=tuple(map(_spilling, groups)), right=True),
         column("most shared [B]", (max(k.shared_bytes for k in g) for g in groups)),
     )
+
+
+def _spilling(kernels: Sequence[ListedKernel]) -> str:
+    """Return how many kernels spill, and of how many it is not known."""
+    spilling = sum(bool(k.spills_bytes or k.scalar_spills) for k in kernels)
+    unknown = sum(k.spills_bytes is None for k in kernels)
+    parts = [str(spilling)] if spilling or not unknown else []
+    return ", ".join([*parts, *([f"{unknown} n/a"] if unknown else [])])
+
+
+def spill_lines(kernels: Sequence[ListedKernel]) -> list[str]:
+    """Return a sentence for each kernel that spills, the largest spill first."""
+    spilling = [k for k in kernels if k.spills_bytes or k.scalar_spills]
+    spilling.sort(key=lambda k: (-(k.spills_bytes or 0), -(k.scalar_spills or 0)))
+    lines = [
+        f"{kernel_name(escape(k.kernel), _NAME_WIDTH)} for {k.target} spills "
+        + " and ".join(_spills(k))
+        for k in spilling[:_MOST_SPILLING]
+    ]
+    more = len(spilling) - len(lines)
+    if more:
+        lines.append(
+            f"{display.plural(more, 'more kernel')} with spills; --format=json has all"
+        )
+    if any(k.spills_bytes is None for k in kernels):
+        lines.append(
+            "spills n/a: of NVIDIA's kernels with stack, because they are instructions; "
+            "gpuperf show counts them"
+        )
+    return lines
+
+
+def _spills(kernel: ListedKernel) -> Iterator[str]:
+    if kernel.spills_bytes:
+        yield f"{kernel.spills_bytes} B"
+    if kernel.scalar_spills:
+        yield display.plural(kernel.scalar_spills, "scalar register")

@@ -386,11 +386,30 @@ def told_apart(names: Iterable[str]) -> Mapping[str, str]:
     alike: dict[str, list[str]] = {}
     for text in plain.values():
         alike.setdefault(_beginning(text), []).append(text)
-    return {
-        name: _from_its_own(text, siblings) if len(siblings) > 1 else _whole(name)
+    short = {
+        name: _from_its_own(text, siblings, max) if len(siblings) > 1 else _whole(name)
         for name, text in plain.items()
         for siblings in (alike[_beginning(text)],)
     }
+    # The end of a name alone may be that of another instance.
+    twins: dict[str, list[str]] = {}
+    for name, shown in short.items():
+        twins.setdefault(shown, []).append(plain[name])
+    return {
+        name: shown
+        if len(twins[shown]) == 1
+        else _from_its_own(plain[name], twins[shown], min)
+        for name, shown in short.items()
+    }
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return short names in order. Parameters are left out unless overloads need them."""
+    plain = [plain_name(name) for name in names]
+    # Overloads differ only in their parameters.
+    called = plain if len(set(plain)) == len(set(names)) else names
+    short = told_apart(called)
+    return [short[name] for name in called]
 
 
 def _beginning(name: str) -> str:
@@ -402,10 +421,21 @@ def _whole(name: str) -> str:
     return kernel_name(name, _NAME_WIDTH)
 
 
-def _from_its_own(name: str, siblings: Sequence[str]) -> str:
-    """Return the head of a name, and the part from the first difference to all siblings on."""
-    others = (other for other in siblings if other != name)
-    common = max(_common_count(name, other) for other in others)
+def _from_its_own(
+    name: str, siblings: Sequence[str], choose: Callable[[Iterable[int]], int]
+) -> str:
+    """
+    Return the head of a name, and the part from a difference to its siblings on.
+
+    Args:
+        name: The name.
+
+        siblings: Names, among them `name`.
+
+        choose: `max` for the first difference to all siblings, `min` to any.
+    """
+    others = [other for other in siblings if other != name]
+    common = choose(_common_count(name, other) for other in others)
     start = max(name.rfind(mark, 0, common) + 1 for mark in _MARKS)
     if start <= _HEAD_WIDTH:
         return _whole(name)
@@ -559,7 +589,7 @@ def _change(difference: Difference) -> str:
 
 
 def launch_number(index: int, range_index: int | None) -> str:
-    """Return the number of a launch and of its range, which is None if the report has one range."""
+    """Return "launch 1 of range 2", or "launch 1" if the report has a single range (None)."""
     return f"launch {index}" + (
         "" if range_index is None else f" of range {range_index}"
     )

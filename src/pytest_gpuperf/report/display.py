@@ -676,7 +676,6 @@ def _written(rounded: Decimal, unit: str, number: Decimal) -> str:
 
 
 def _bare(number: Decimal, unit: str) -> str:
-    """Return a number with its unit, without trailing zeros."""
     return _spelled(number.normalize(_WIDE), unit)
 
 

@@ -270,7 +270,6 @@ def first_line(verdict: Verdict, *, why: str = "") -> str:
 
 
 def _origin(verdict: Verdict) -> str:
-    """Return the likely origin in parentheses, or ""."""
     return "" if verdict.origin is None else f" ({verdict.origin.origin.value})"
 
 
@@ -386,7 +385,6 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand,
 
 
 def _accepting_update(verdict: Verdict) -> str:
-    """Return the narrowest update that stores a change."""
     # An update of improvements leaves out tests whose source changed.
     gained = verdict.outcome is Outcome.IMPROVED and not words.changed_test(verdict)
     return "improved" if gained else "all"

@@ -440,7 +440,6 @@ def _best(run: Run) -> Iterator[_Value]:
 
 
 def _moment(unix_s: float) -> str:
-    """Return a time since the epoch [s] in ISO 8601 format, in UTC."""
     return datetime.fromtimestamp(unix_s, tz=timezone.utc).isoformat()
 
 

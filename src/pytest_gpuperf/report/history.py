@@ -11,9 +11,9 @@ import msgspec
 from pytest_gpuperf.model.history import (
     HistoryMove,
     HistoryPoint,
+    MovedMachine,
     MoveKind,
     SeriesHistory,
-    SlowMachine,
     StoreHistory,
 )
 from pytest_gpuperf.report import display
@@ -88,7 +88,7 @@ def _next(series: SeriesHistory, test: str) -> Iterator[str]:
             yield f"next: {command}"
 
 
-def machine_text(machine: SlowMachine) -> str:
+def machine_text(machine: MovedMachine) -> str:
     """Return the sentence about a machine that moved."""
     since = display.date(machine.since_unix_s)
     moved = display.change(machine.effect)

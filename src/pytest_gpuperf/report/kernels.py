@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
-from pytest_gpuperf.model.activity import InstructionMix, KernelResources, Occupancy
+from pytest_gpuperf.model.activity import (
+    InstructionMix,
+    KernelResources,
+    Occupancy,
+    chips_in_doubt,
+)
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.frozen import Frozen
@@ -21,8 +26,7 @@ from pytest_gpuperf.report.captures import (
     kernel_names,
     limiter_text,
     limits_text,
-    plain_name,
-    told_apart,
+    short_names,
 )
 from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
@@ -171,7 +175,6 @@ def kernels_bytes(
 
 
 def _time_s(analysis: Analysis | None) -> float | None:
-    """Return the time of a launch [s], or None if unknown."""
     return None if analysis is None else analysis.duration_s
 
 
@@ -385,7 +388,12 @@ class CompiledKernel(Frozen, frozen=True, kw_only=True):
 
 
 def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column, ...]:
-    """Return the table of some kernels, without columns that have no value."""
+    """
+    Return the table of some kernels, without columns that have no value.
+
+    Why the code of a whole chip is unknown is not repeated in each row; see `doubt_lines`.
+    """
+    told = _doubts(rows)
 
     def column(
         head: str, text: Callable[[CompiledKernel], str], *, right: bool = True
@@ -393,14 +401,10 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
 
     spelled = code if form == "markdown" else str
-    full = [escape(row.name) for row in rows]
-    plain = [plain_name(name) for name in full]
-    # Overloads differ only in their parameters.
-    called = plain if len(set(plain)) == len(set(full)) else full
-    short = told_apart(called)
-    names = tuple(spelled(short[name]) for name in called)
+    names = tuple(map(spelled, short_names([escape(row.name) for row in rows])))
     columns = (
-        Column(head="kernel", cells=names, shrinks=True),
+        # Instances of a template are not told apart by fewer characters.
+        Column(head="kernel", cells=names, shrinks=True, least=KERNEL_WIDTH),
         column("chip", lambda row: row.kernel.target, right=False),
         column("registers", lambda row: str(row.kernel.registers_count)),
         column(
@@ -414,23 +418,58 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         column("shared", lambda row: _kib(row.kernel.shared_bytes)),
         column("occupancy", _occupancy_text, right=False),
         column("code", lambda row: str(row.mix.classes().get(_ALL, ""))),
-        column("most of it", _classes_text, right=False),
+        column(
+            "most of it",
+            lambda row: "" if row.mix.doubt in told else _classes_text(row),
+            right=False,
+        ),
     )
     return tuple(column for column in columns if any(column.cells))
 
 
+def doubt_lines(rows: Sequence[CompiledKernel]) -> list[str]:
+    """Return why the instructions of whole chips are unknown, a sentence for each reason."""
+    remedies = {row.mix.doubt: row.mix.remedy for row in rows}
+    return [
+        f"instructions n/a for {', '.join(chips)}: "
+        + "; ".join(filter(None, (doubt, remedies[doubt])))
+        for doubt, chips in _doubts(rows).items()
+    ]
+
+
+def unknown_occupancy(chips: Iterable[tuple[str, float | None]]) -> str | None:
+    """
+    Return a sentence about the chips whose limits are unknown, or None if there are none.
+
+    Args:
+        chips: The chip and the occupancy of each kernel.
+    """
+    known: dict[str, bool] = {}
+    for target, fraction in chips:
+        known[target] = known.get(target, False) or fraction is not None
+    unknown = ", ".join(
+        sorted(target for target, is_known in known.items() if not is_known)
+    )
+    return (
+        f"occupancy n/a for {unknown}: its limits are not known here"
+        if unknown
+        else None
+    )
+
+
+def _doubts(rows: Sequence[CompiledKernel]) -> dict[str, tuple[str, ...]]:
+    return chips_in_doubt((row.kernel.target, row.mix) for row in rows)
+
+
 def _registers(number: int | None) -> str:
-    """Return a number of registers as text, or "" if it is unknown or 0."""
     return str(number or "")
 
 
 def _bytes(number: int | None) -> str:
-    """Return a number of bytes as text, or "" if unknown."""
     return "" if number is None else f"{number} B"
 
 
 def _kib(number: int) -> str:
-    """Return shared memory in KiB, like the limits of a chip, or in bytes if not whole."""
     return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
 
 

@@ -174,6 +174,8 @@ class Column(Frozen, frozen=True, kw_only=True):
         wanted: Width to which cells are shortened before any column is dropped, or shortened to
             less than its own `wanted`.
 
+        least: Width below which no cell is shortened.
+
         right: Whether cells are aligned to the right, as whole numbers are.
 
         rank: Columns of the highest rank are dropped first if the table is too wide. 0 is never
@@ -192,6 +194,7 @@ class Column(Frozen, frozen=True, kw_only=True):
     shrinks: bool = False
     cut: Callable[[str, int], str] | None = None
     wanted: int = _LEAST_WIDTH
+    least: int = _LEAST_WIDTH
     right: bool = False
     rank: int = 0
     below: int = 0
@@ -239,7 +242,7 @@ def _table_lines(
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - (width - len(indent))
     # Columns that shrink share the excess.
     wanted = [(place, c.wanted) for place, c in enumerate(shown) if c.shrinks]
-    least = [(place, _LEAST_WIDTH) for place, _ in wanted]
+    least = [(place, shown[place].least) for place, _ in wanted]
     for place, floor in (*wanted, *least):
         room = max(0, min(widths[place] - floor, excess))
         widths[place] -= room

@@ -252,7 +252,6 @@ def _passes(cost: PassCost) -> str:
 
 
 def _capability(entry: ChipEntry) -> str | None:
-    """Return a compute capability as `sm_90`, or None if unknown."""
     pair = entry.capability
     return None if pair is None else f"sm_{pair[0]}{pair[1]}"
 

@@ -517,7 +517,6 @@ class _Paper:
 
 
 def _size(text: str) -> int:
-    """Return the size of a line with its newline [B]."""
     return len(text.encode(errors="replace")) + 1
 
 
@@ -669,7 +668,6 @@ def _is_adjusted(pair: ValuePair) -> bool:
 
 
 def _is_unknown(pair: ValuePair) -> bool:
-    """Return whether the spread of a number that may vary is unknown."""
     change = None if pair.verdict is None else pair.verdict.change
     if change is None or change.exact or pair.ratio is None:
         return False

@@ -74,7 +74,6 @@ def fixed(
 
 
 def _side(number: Decimal | float, limit: Decimal | float) -> int:
-    """Return -1 below the limit, 0 at the limit and 1 above."""
     return (number > limit) - (number < limit)
 
 

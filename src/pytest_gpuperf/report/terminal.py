@@ -277,7 +277,6 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def _drift_lines(run: Run, width: int) -> Iterator[Line]:
-    """Yield the command that makes the present level of drifted tests the baseline."""
     drifted = dict.fromkeys(v.key.test_id for v in run.verdicts if has_drifted(v))
     if not drifted:
         return
@@ -887,7 +886,6 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def _device(run: Run) -> Device | None:
-    """Return the GPU of a run, or None if no GPU was used."""
     return next((r.device for r in run.records if r.device), None)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.binaries import fatbin
 from fakes.code_object import bundle, code_object, elf, kernel, program
 from pytest_gpuperf import cli
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
@@ -212,7 +213,204 @@ def test_a_chip_of_the_future_has_resources(
     assert code == 0
     assert ("4 same" if command == "compare" else "sm_200") in text
     if command == "show":
-        assert "instructions and spills n/a: nvdisasm cannot read it" in text
+        assert "instructions and spills n/a: nvdisasm cannot read sm_200: " in text
+
+
+def of_the_future(cubin: bytes) -> bytes:
+    """Return a cubin for a chip that no tool knows: sm_250."""
+    content = bytearray(cubin)
+    (flags,) = struct.unpack_from("<I", content, FLAGS)
+    struct.pack_into("<I", content, FLAGS, flags & ~0xFF00 | 250 << 8)
+    return bytes(content)
+
+
+def test_a_chip_of_the_future_is_named_and_the_others_are_read(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """Its resources are in the file; its instructions are unknown, and said to be."""
+    _need_tools()
+    paths = [tmp_path / "was.fatbin", tmp_path / "now.fatbin"]
+    for path, older, newer in zip(
+        paths, ("referring", "referring_changed"), ("axpy_0", "axpy_1"), strict=True
+    ):
+        known = (GOLD / f"{older}_sm_80.cubin").read_bytes()
+        unknown = of_the_future((GOLD / f"{newer}_sm_90a.cubin").read_bytes())
+        path.write_bytes(fatbin({80: known, 250: unknown}))
+
+    shown, listed, compared = (
+        (code, " ".join(text.split()))
+        for command in COMMANDS
+        for code, text in (printed(capfdbinary, command, *paths),)
+    )
+
+    assert (shown[0], listed[0]) == (0, 0)
+    assert "instructions n/a for sm_250a: nvdisasm cannot read sm_250a: " in shown[1]
+    assert "pip install -U nvidia-cuda-nvdisasm" in shown[1]
+    assert "fatal" not in shown[1]
+    assert shown[1].count("Cannot decode") == 1
+    assert "global_load" in shown[1]
+    assert all(chip in listed[1] for chip in ("sm_80", "sm_250a"))
+    assert "instructions of sm_250a are not compared: nvdisasm" in compared[1]
+    assert "instructions of sm_80" not in compared[1]
+    assert "registers 26 -> 30" in compared[1]
+
+
+def test_code_that_is_not_read_is_neither_gone_nor_new(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """Nor is it dropped from a baseline: nothing is known about it."""
+    _need_tools()
+    whole, part = tmp_path / "whole.fatbin", tmp_path / "part.fatbin"
+    baseline = tmp_path / "kernels.jsonl"
+    other = (GOLD / "kernels_sm_80.cubin").read_bytes()
+    whole.write_bytes(fatbin({80: other, 90: CUBIN}))
+    part.write_bytes(fatbin({80: other, 90: CUBIN[:4] + b"\t" + CUBIN[5:]}))
+    update = ["inventory", str(part), f"--baseline={baseline}", "--update"]
+
+    for files in ((whole, part), (part, whole)):
+        code, text = printed(capfdbinary, "compare", *files)
+        assert code == 0
+        assert "4 not read, 4 same" in text
+        assert "sm_90 is not read: this cuobjdump finds an invalid ELF" in text
+        assert cli.main(["compare", *map(str, files), "--fail-on=any"]) == 1
+    cli.main(["inventory", str(whole), f"--baseline={baseline}", "--update"])
+    before = baseline.read_bytes()
+    capfdbinary.readouterr()
+    assert cli.main(update) == 0
+
+    assert baseline.read_bytes() == before
+    text = capfdbinary.readouterr().out.decode()
+    assert "4 lines of kernels that are not read stay in it" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_fatbin_whose_entry_is_too_long_is_refused(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """The code behind it is not found, and cuobjdump ends with 0."""
+    _need_tools()
+    path = tmp_path / "lies.fatbin"
+    path.write_bytes(FATBIN[:24] + struct.pack("<Q", 2**60) + FATBIN[32:])
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 4
+    assert "lies.fatbin: is cut off or damaged" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_code_of_another_machine_in_a_fatbin_hides_no_other(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """cuobjdump stops at it; the other chips are read on their own."""
+    _need_tools()
+    path = tmp_path / "amd.fatbin"
+    path.write_bytes(fatbin({90: CUBIN, 80: code_object([kernel("k")])}))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("4 same" if command == "compare" else "4 kernels") in text
+    assert "sm_80 is not read" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [b"s\nale", b"s\x1b[1m", b"|<b>|", b"`````", b"\xff\xfe\xe9\x80\xc3"]
+)
+def test_a_hostile_name_of_nvidias_code_hides_no_kernel(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    tmp_path: Path,
+    command: str,
+    name: bytes,
+) -> None:
+    """cuobjdump prints it as it is, a line break in it, too."""
+    _need_tools()
+    path = tmp_path / "evil.cubin"
+    path.write_bytes(CUBIN.replace(b"scale", name))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("4 same" if command == "compare" else "4 kernels") in text
+    assert "_Z" not in text  # The others are demangled.
+    assert text.replace("\n", "").isprintable()
+
+
+def both_vendors(fatbins: bytes) -> bytes:
+    """Return a library with code for gfx942, and with fatbins."""
+    bundles = bundle({"gfx942": code_object([kernel("k")])})
+    held = {".hip_fatbin": (1, bundles), ".nv_fatbin": (1, fatbins)}
+    return elf(held, machine=62)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_code_of_both_vendors_is_read(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """From sections of a library, each chip on its own, and one of them if chosen."""
+    _need_tools()
+    path = tmp_path / "both.so"
+    path.write_bytes(both_vendors(FATBIN))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    if command == "compare":
+        assert "9 same" in text
+        return
+    assert "9 kernels" in text
+    assert all(chip in text for chip in ("sm_80", "sm_90a", "gfx942"))
+    for chip, count in (("gfx942", "1 kernel"), ("sm_80", "4 kernels")):
+        assert cli.main([command, str(path), f"--target={chip}"]) == 0
+        assert f"{count}\n" in capfdbinary.readouterr().out.decode()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_bundle_with_code_of_both_vendors_is_read(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """clang puts the code of OpenMP for all chips into one."""
+    _need_tools()
+    path = tmp_path / "omp.bundle"
+    content = bundle({"gfx942": code_object([kernel("k")]), "sm_90": CUBIN})
+    path.write_bytes(content)
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("5 same" if command == "compare" else "5 kernels") in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_vendor_without_a_kernel_is_named(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """PTX is no code for a chip; the other vendor's kernels are read."""
+    _need_tools()
+    path = tmp_path / "both.so"
+    path.write_bytes(both_vendors((GOLD / "only_ptx.fatbin").read_bytes()))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 0
+    assert ("1 same" if command == "compare" else "gfx942") in text
+    assert "code for NVIDIA's GPUs: has no kernel compiled for a chip" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_damaged_code_of_one_vendor_is_refused(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Half of a library must not look as if it were all."""
+    _need_tools()
+    path = tmp_path / "both.so"
+    path.write_bytes(both_vendors(FATBIN[:3000]))
+
+    code, text = printed(capfdbinary, command, path, path)
+
+    assert code == 4
+    assert "both.so: is cut off or damaged" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -228,6 +426,22 @@ def test_one_unknown_chip_of_twenty_hides_no_other(
 
     assert code == 0
     assert "gfx9999" in text or "20 same" in text
+
+
+@pytest.mark.parametrize("command", ["show", "compare"])
+def test_the_occupancy_of_an_unknown_chip_is_said_to_be_unknown(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str
+) -> None:
+    """Beside one that is known, which is shown and compared."""
+    path = tmp_path / "chips.hsaco"
+    codes = {chip: code_object([kernel()], chip) for chip in ("gfx90a", "gfx9999")}
+    path.write_bytes(bundle(codes))
+    files = (path, path) if command == "compare" else (path,)
+
+    assert cli.main([command, *map(str, files), "--block=256"]) == 0
+
+    text = capfdbinary.readouterr().out.decode()
+    assert "occupancy n/a for gfx9999: its limits are not known here" in text
 
 
 @pytest.mark.parametrize("threads", ["0", "1025", "5000", "-1", "x"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.binaries import fatbin
 from fakes.code_object import bundle, code_object, kernel, program
 from pytest_gpuperf import cli
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
@@ -220,6 +221,75 @@ def test_an_inventory_is_a_ratchet(
     run("inventory", leaner, "--baseline", file, "--fail-on=any", code=1)
 
 
+@pytest.mark.parametrize("command", ["compare", "inventory"])
+def test_a_new_name_hides_no_spill_of_nvidias_code(
+    run: Commands, tmp_path: Path, command: str
+) -> None:
+    """
+    Its spills are instructions, which are read of a new kernel with stack, and of no other.
+    """
+    tools()
+    was, now = tmp_path / "was", tmp_path / "now"
+    for folder, names in ((was, ["mix"]), (now, ["mix", "kernels"])):
+        folder.mkdir()
+        for name in names:
+            file = GOLD / f"{name}_sm_80.cubin"
+            (folder / file.name).write_bytes(file.read_bytes())
+    baseline = tmp_path / "kernels.jsonl"
+    run("inventory", was, f"--baseline={baseline}", "--update")
+    before = (was,) if command == "compare" else (f"--baseline={baseline}",)
+
+    text = run(command, *before, now, code=1)
+
+    assert "WORSE, new  spill added: 680 B" in text
+    assert "1 worse, 3 new" in text
+
+
+def test_spills_that_are_too_much_to_read_are_unknown(
+    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And said to be: nothing is called free of spills that was not read."""
+    tools()
+    baseline = tmp_path / "kernels.jsonl"
+    file = GOLD / "mix_sm_80.cubin"
+    run("inventory", file, f"--baseline={baseline}", "--update")
+    monkeypatch.setattr("pytest_gpuperf.measure.inventory.MOST_BYTES", 1000)
+
+    library = GOLD / "kernels_sm_80.cubin"
+    text = run("inventory", library, f"--baseline={baseline}")
+
+    assert (
+        "spills of 2 new kernels with stack are unknown: the changed code has more than "
+        "1000 B; choose one chip with --target"
+    ) in " ".join(text.split())
+
+
+@pytest.mark.parametrize("update", [(), ("--update",)])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"context": {"num_cpus": 4}}', "it is a result of Google Benchmark"),
+        ("my notes\n", "it is no inventory of kernels, or of another version"),
+    ],
+)
+def test_a_file_that_is_no_inventory_is_kept(
+    builds: tuple[Path, Path],
+    run: Commands,
+    tmp_path: Path,
+    text: str,
+    message: str,
+    update: tuple[str, ...],
+) -> None:
+    """It is named, and the remedy does not delete it."""
+    file = tmp_path / "results.json"
+    file.write_text(text)
+    said = run("inventory", builds[0], "--baseline", file, *update, code=4)
+
+    assert message in said
+    assert "delete" not in said
+    assert file.read_text() == text
+
+
 def test_an_inventory_lists_each_chip(builds: tuple[Path, Path], run: Commands) -> None:
     """Without a baseline it is a summary, and JSON has every kernel."""
     text = run("inventory", builds[1])
@@ -297,6 +367,31 @@ def test_a_chip_is_chosen_among_files_for_several(
     assert {k["target"] for k in json.loads(chosen)["kernels"]} == {"gfx942"}
     assert json.loads(chosen)["remarks"] == []
     assert "has no kernel" in run("inventory", tmp_path, "--target=gfx90a", code=4)
+
+
+def test_a_chosen_chip_that_one_file_hides_is_read_from_the_others(
+    run: Commands, tmp_path: Path
+) -> None:
+    """The line below the table names the file; the only file is an error that names it."""
+    tools()
+    cubin = (GOLD / "kernels_sm_90.cubin").read_bytes()
+    invalid = cubin[:4] + b"\t" + cubin[5:]
+    other = (GOLD / "kernels_sm_80.cubin").read_bytes()
+    folder = tmp_path / "libs"
+    folder.mkdir()
+    (folder / "good.fatbin").write_bytes(fatbin({80: other, 90: cubin}))
+    (folder / "bad.fatbin").write_bytes(fatbin({80: other, 90: invalid}))
+
+    listed = run("inventory", folder, "--target=sm_90")
+    compared = run("compare", folder, folder, "--target=sm_90")
+    alone = run("inventory", folder / "bad.fatbin", "--target=sm_90", code=4)
+
+    assert "4 kernels" in listed
+    assert "4 same" in compared
+    for text in (listed, compared, alone):
+        words = " ".join(text.split())
+        assert f"cuobjdump cannot read sm_90 of {folder / 'bad.fatbin'}: " in words
+        assert "gpuperf-binary-" not in words
 
 
 def test_a_damaged_file_of_a_folder_is_refused(tmp_path: Path, run: Commands) -> None:

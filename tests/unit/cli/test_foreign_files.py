@@ -34,6 +34,23 @@ NCU_TEXT = """[66] python3@127.0.0.1
 """
 PROTON = '[{"children": [{"children": [], "frame": {"name": "k"}, "metrics": {}}]}, {}]'
 NVBENCH = '{"meta": {"argv": [], "version": {"json": {}, "nvbench": {}}}, "devices": []'
+NVBENCH_AXES = "Benchmark,Device,Device Name,N (pow2),N,Skipped,Samples,CPU Time (sec)"
+NVBENCH_TEXT = """# Devices
+
+## [0] `NVIDIA A30`
+* SM Version: 800 (PTX Version: 800)
+* Number of SMs: 56
+"""
+NVBENCH_LOG = (
+    "Run:  [1/2] copy [Device=0 N=2^20]\nPass: Cold: 0.7004ms GPU, 0.7090ms CPU"
+)
+GOOGLE_TEXT = """2026-11-29T10:00:00+00:00
+Running ./bench
+Run on (16 X 3000 MHz CPU s)
+------------------------------------------------------
+Benchmark            Time             CPU   Iterations
+------------------------------------------------------
+"""
 SERVED = '{"backend": "vllm", "total_input_tokens": 1, "request_throughput": 1.0}'
 # how files begin that real tools wrote
 STARTS = [
@@ -103,6 +120,7 @@ STARTS = [
     ("imported.txt", b"======== Profiling result:\n", "text that nvprof printed"),
     ("old_sum.csv", b'"Time(%)","Total Time (ns)","Instances"\n', "nsys stats"),
     ("trace.csv", b"Start (ns),Duration (ns),CorrId,GrdX\n", "nsys stats"),
+    ("mem_size.csv", b"Total (MB),Count,Avg (MB),Operation\n", "nsys stats"),
     ("kern_sum.csv", b"Time (%),Total Time (ns),Instances,Name\n", "nsys stats"),
     ("kern_sum.txt", b"\n ** CUDA GPU Summary (cuda_gpu_sum):\n", "nsys stats"),
     ("in.ptx", b"// by NVVM\n\n.version 8.2\n\n.target sm_90a\n", "it is PTX"),
@@ -114,15 +132,44 @@ STARTS = [
     ),
     ("nvbench.json", NVBENCH.encode(), "a result of nvbench"),
     (
+        "nvbench.csv",
+        NVBENCH_AXES.encode(),
+        "a table that nvbench printed: it has times",
+    ),
+    ("nvbench.md", NVBENCH_TEXT.encode(), "text that nvbench printed"),
+    ("nvbench.log", NVBENCH_LOG.encode(), "text that nvbench printed"),
+    (
+        "nvbench_table.md",
+        b"| N | Samples |  CPU Time  |  Noise  |  GPU Time  | Noise  |\n|---|---|\n",
+        "a table that nvbench printed",
+    ),
+    (
         "google.json",
         b'{"context": {"date": "", "num_cpus": 4}, "benchmarks": [',
         "a result of Google Benchmark",
+    ),
+    (
+        "google.csv",
+        b"name,iterations,real_time,cpu_time,time_unit,bytes_per_second\n",
+        "a table that Google Benchmark printed",
+    ),
+    (
+        "rocrand.csv",
+        b"engine,mode,name,iterations,real_time,cpu_time,time_unit,label\n",
+        "a table that Google Benchmark printed",
+    ),
+    ("google.txt", GOOGLE_TEXT.encode(), "a table that Google Benchmark printed"),
+    (
+        "google_compare.txt",
+        b"Benchmark       Time       CPU      Time Old      Time New   CPU Old\n",
+        "a table that Google Benchmark printed",
     ),
     (
         "eval.json",
         b'{"1": [{"sample_id": 0, "compiled": true, "correctness": true}]}',
         "a result of KernelBench",
     ),
+    ("one.json", b'{"compiled": true, "correctness": false}', "result of KernelBench"),
     (
         "times.json",
         b'{"level1": {"1_a.py": {"mean": 2, "num_trials": 9, "hardware": "L40S"}}}',
@@ -355,6 +402,56 @@ def test_readings_are_sent_to_the_command_that_reads_them(
     assert cli.main(["utilization", str(path)]) == 0
 
 
+@pytest.mark.parametrize(("name", "text"), READINGS)
+def test_lines_of_readings_may_end_with_a_carriage_return_alone(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """What finds the reader of a file splits lines as the readers do."""
+    path = tmp_path / name
+    path.write_bytes(text.replace("\n", "\r").encode())
+
+    assert cli.main(["utilization", str(path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "remedy"),
+    [
+        (".", "it is a folder, a pipe or a device", "name a file of --benchmark-json"),
+        ("no.json", "it cannot be read (No such file", "check the path"),
+    ],
+)
+def test_what_is_imported_must_be_a_file(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    message: str,
+    remedy: str,
+) -> None:
+    """The remedy is about the file, not about the store."""
+    store, path = str(tmp_path / "store"), str(tmp_path / name)
+
+    assert cli.main(["baseline", "import", store, path]) == 4
+    said = capsys.readouterr().err
+    assert message in said
+    assert f"remedy: {remedy}" in said
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_results_are_imported_as_powershell_writes_them(
+    tmp_path: Path, encoding: str
+) -> None:
+    """Its redirection writes the encoding before the text."""
+    path = tmp_path / "times.json"
+    summary = (
+        '{"tag": "nv/cold/time/gpu/mean", "data": [{"name": "value", "value": 1}]}'
+    )
+    state = f'{{"device": 0, "summaries": [{summary}]}}'
+    text = f'{NVBENCH}, "benchmarks": [{{"name": "copy", "states": [{state}]}}]}}'
+    path.write_text(text, encoding=encoding)
+
+    assert cli.main(["baseline", "import", str(tmp_path / "store"), str(path)]) == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -375,6 +472,10 @@ def test_readings_are_sent_to_the_command_that_reads_them(
         b"node_" + b" 1," * FOREIGN_BYTES,
         b"a, " * 40 + b"\n",
         b"#" * FOREIGN_BYTES,
+        b"| GPU Time " * 9000,
+        b"|" * FOREIGN_BYTES,
+        b"Benchmark" + b" " * FOREIGN_BYTES,
+        b"Benchmarks take time on a CPU\n| CPU | Time |\n",
         b"node_modules and node_exporter\nKernel Name, Author\n",
         b"# GPU\n\n## GPU\n\n# gpu power in use\n\n### Entity  \n# Entity Relation\n",
         bytes(range(256)) * 256,
@@ -382,7 +483,7 @@ def test_readings_are_sent_to_the_command_that_reads_them(
         b"\xff\xfe\x00",
         b"",
     ],
-    ids=range(23),
+    ids=range(27),
 )
 def test_what_no_tool_of_the_table_wrote_is_unknown(text: bytes) -> None:
     """A key further inside is not the file's own, and no text takes long."""

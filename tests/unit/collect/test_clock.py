@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from fakes.clock import FakeClock
+from pytest_gpuperf.collect import processor_time
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 
 
@@ -125,3 +127,17 @@ def test_the_processor_time_of_children_is_that_of_running_ones() -> None:
     assert worked_ns is not None
     assert worked_ns - (before_ns or 0) > 1e6
     assert (clock.children_cpu_ns() or 0) < worked_ns
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux lists them")
+def test_all_children_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system returns a page at a time, and the id at its end may be cut off."""
+    folder = tmp_path / "17"
+    folder.mkdir()
+    pids = [4_100_000 + number for number in range(2_000)]
+    (folder / "children").write_text("".join(f"{pid} " for pid in pids))
+    monkeypatch.setattr(processor_time, "_TASKS", str(tmp_path))
+
+    assert processor_time.child_pids() == pids

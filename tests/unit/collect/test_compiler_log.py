@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import struct
 from collections.abc import Iterator, Mapping
@@ -306,6 +307,27 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path, content: bytes) -> None
     path.write_bytes(content)
 
     assert all_spills(log_text(path)) == TRUE
+
+
+def test_a_compressed_log_must_be_uncompressed(tmp_path: Path) -> None:
+    """Its kernels cannot be read, so the remedy is gunzip."""
+    path = tmp_path / "build.log.gz"
+    path.write_bytes(gzip.compress(LOG.encode()))
+
+    with pytest.raises(
+        CaptureFormatError, match="it is compressed with gzip"
+    ) as caught:
+        log_text(path)
+    assert "gunzip" in caught.value.remedy
+
+
+def test_a_path_may_have_a_line_break(tmp_path: Path) -> None:
+    """Only a str with a line break is the log itself."""
+    path = tmp_path / 'build "1"\n.log'
+    path.write_text(LOG)
+
+    assert all_spills(log_text(path)) == TRUE
+    assert log_name(path) == str(path)
 
 
 def test_a_large_log_is_read_in_linear_time() -> None:

@@ -13,6 +13,7 @@ import functools
 import gc
 import io
 import itertools
+import multiprocessing
 import re
 import sqlite3
 import subprocess
@@ -900,6 +901,11 @@ def test_the_count_of_bytes_read_leaves_its_own_out(tmp_path: Path) -> None:
 
     assert counts[1] == counts[0]
     assert 5000 <= (counts[2] or 0) - (counts[1] or 0) < 10_000
+    with concurrent.futures.ProcessPoolExecutor(
+        1, multiprocessing.get_context("fork")
+    ) as forked:
+        # The file that is open counts for the process that opened it.
+        assert forked.submit(clock.bytes_read).result() is None
 
 
 def fills(make: Callable[[], Any]) -> Callable[[], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -157,7 +158,8 @@ def test_a_state_without_a_time_is_named() -> None:
     ("content", "said"),
     [
         ({"meta": {"version": 1}}, "not a result of pytest-benchmark or nvbench"),
-        ([], "Expected `object`"),
+        ([], "not a result of pytest-benchmark or nvbench"),
+        ({"context": {"num_cpus": 4}}, "a result of Google Benchmark"),
         (of_pytest_benchmark(benchmarks=[{"fullname": "x"}]), "stats"),
         (of_pytest_benchmark(datetime="yesterday"), "datetime"),
         (of_nvbench(state("nv/cold/time/gpu/mean", "fast")), "fast"),
@@ -170,6 +172,21 @@ def test_another_file_is_refused(content: object, said: str) -> None:
 
     assert caught.value.path == "x.json"
     assert caught.value.remedy
+
+
+def test_a_table_of_nvbench_has_a_remedy_for_json() -> None:
+    """The remedy names the option that writes JSON."""
+    with pytest.raises(RecordError, match="a table that nvbench printed") as caught:
+        foreign_results(b"Benchmark,Device,Device Name,Skipped\n", path="x.csv")
+
+    assert "nvbench's --json" in caught.value.remedy
+
+
+def test_a_compressed_result_must_be_uncompressed() -> None:
+    """The remedy is not that of the content."""
+    text = gzip.compress(json.dumps(of_pytest_benchmark()).encode())
+    with pytest.raises(RecordError, match="with gzip; uncompress it: gunzip"):
+        foreign_results(text, path="")
 
 
 @pytest.mark.parametrize(

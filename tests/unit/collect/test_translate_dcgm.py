@@ -422,7 +422,34 @@ def test_what_a_tool_prints_around_its_rows_is_left_out() -> None:
         "lines below the rows, left out: 'Error: GPU is lost' (line 7), and 2 more",
     )
     with pytest.raises(CaptureFormatError, match=r"line 4: 'Status: Error' is not"):
-        dmon(f"#Entity SMACT\nGPU 0 0.1\n\nStatus: Error\n{rows}")
+        dmon("#Entity SMACT\nGPU 0 0.1\n\nStatus: Error\nGPU 0 0.2\n")
+
+
+@pytest.mark.parametrize(
+    "above", ["=== round ===", "Sun Nov 29 10:00:00 UTC 2026", "2026-11-29 10:00:00"]
+)
+def test_a_loop_may_print_a_line_above_each_output(above: str) -> None:
+    """As of `while date; do curl ...; done`: the header shows that nothing is lost."""
+    name = "DCGM_FI_DEV_GPU_TEMP"
+    page = f'{above}\n# TYPE {name} gauge\n{name}{{gpu="0"}} '
+    found = exporter(f"{page}60\n{page}61\n\n{page}62")
+
+    assert [r.temperature_celsius for r in found.records] == [60.0, 61.0, 62.0]
+    assert found.notes == (
+        f"lines above the rows, left out: '{above}' (line 1)",
+        (
+            f"lines between two outputs of the tool, left out: '{above}' (line 4), "
+            "and 1 more"
+        ),
+    )
+
+
+@pytest.mark.parametrize("between", ["GPU 0", "GPU 0 0.7 0.8 0.9", "GPU 0 0.7\nERROR"])
+def test_a_row_above_another_output_is_no_message(between: str) -> None:
+    """A row with values is a mistake, wherever the next header is."""
+    rows = "#Entity SMACT TENSO\nGPU 0 0.1 0.2\n"
+    with pytest.raises(CaptureFormatError, match="under 2 names"):
+        dmon(f"{rows}{between}\n{rows}")
 
 
 @pytest.mark.parametrize(
@@ -593,6 +620,24 @@ def test_a_share_stays_within_its_bounds() -> None:
         "gpu_busy_fraction": 0.0,
         "nvlink_bytes_per_s": 0.0,
     }
+
+
+def test_a_share_of_another_unit_is_said() -> None:
+    """70 may be a percentage where DCGM writes ratios, so that it is not silently 1."""
+    found = dmon("#Entity DRAMA GPUTL TMPTR\nGPU 0 70.000 104 -5\nGPU 0 1.04 900 50")
+
+    assert [said(reading) for reading in found.records] == [
+        {
+            "dram_active_fraction": 1.0,
+            "gpu_busy_fraction": 1.0,
+            "temperature_celsius": celsius,
+        }
+        for celsius in (-5.0, 50.0)
+    ]
+    assert found.notes == (
+        "PROF_DRAM_ACTIVE is above 1 and read as 1: GPU 0 (line 2)",
+        "DEV_GPU_UTIL is above 100 and read as 100: GPU 0 (line 3)",
+    )
 
 
 def test_what_cannot_be_is_left_out_with_a_sentence() -> None:

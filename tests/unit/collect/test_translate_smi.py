@@ -291,6 +291,23 @@ def test_a_message_below_the_rows_is_left_out(message: str) -> None:
         assert any(note.startswith(told) for note in notes)
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        "index, utilization.gpu [%], memory.used [MiB]\n0, 93 %, 400 MiB\n",
+        "# gpu    pwr  gtemp     sm\n# Idx      W      C      %\n    0  86  33  30\n",
+    ],
+)
+def test_a_loop_may_print_a_date_above_each_table_of_nvidia_smi(table: str) -> None:
+    """Rows of each round are read, one interval apart."""
+    dated = f"Sun Nov 29 10:00:00 UTC 2026\n{table}"
+    read_table = monitor_records if table.startswith("#") else smi_records
+    found = read_table(dated * 3, start=START, interval_s=0.1)
+
+    assert len(found.records) == 3
+    assert "lines between two outputs of the tool, left out" in found.notes[1]
+
+
 def test_a_later_head_may_have_other_columns() -> None:
     """Two runs in one file are read with the head of each."""
     telemetry = read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 
@@ -34,7 +35,7 @@ def fleet(
             sessions.append(
                 FleetSession(
                     machine=name,
-                    time_s=86400.0 * day + number,
+                    started_unix_s=86400.0 * day + number,
                     logs={
                         test: level + session + draw.gauss(0, 0.02)
                         for test, level in enumerate(tests)
@@ -50,7 +51,9 @@ def fleet(
 
 def blamed(sessions: Sequence[FleetSession]) -> set[str]:
     """The machines that surely moved."""
-    return {moved.machine for moved in moved_machines(sessions) if moved.is_sure}
+    return {
+        moved.machine for moved in moved_machines("h200", sessions) if moved.is_sure
+    }
 
 
 @pytest.mark.parametrize("machines", [5, 9])
@@ -88,17 +91,17 @@ def test_reference_workloads_blame_one_of_few() -> None:
 
 def test_what_is_told_of_a_machine() -> None:
     """Since when, by how much, on how many tests, against how many others."""
-    (moved,) = moved_machines(fleet(6, slow={"m2": 0.1}))
+    (moved,) = moved_machines("h200", fleet(6, slow={"m2": 0.1}))
 
     assert moved.machine == "m2"
-    assert moved.log_change == pytest.approx(0.1, abs=0.02)
+    assert moved.effect == pytest.approx(math.expm1(0.1), abs=0.02)
     assert moved.session_count == DAYS // 2
-    assert moved.place == 6 * (DAYS // 2) + 2
+    assert moved.since_unix_s == 86400.0 * (DAYS // 2) + 2
     assert (moved.agreeing_count, moved.test_count) == (20, 20)
     assert moved.other_count == 5
 
 
 def test_one_machine_has_no_others() -> None:
     """Nothing can be told of it, nor of none."""
-    assert moved_machines(fleet(1, slow={"m0": 0.5})) == ()
-    assert moved_machines([]) == ()
+    assert moved_machines("h200", fleet(1, slow={"m0": 0.5})) == ()
+    assert moved_machines("h200", []) == ()

@@ -1,9 +1,9 @@
-"""hooks.measuring.LiveLine: how far a long measurement is, where a person looks on."""
+"""hooks.progress.LiveLine: how far a long measurement is, where a person looks on."""
 
 from __future__ import annotations
 
 from fakes.clock import FakeClock
-from pytest_gpuperf.hooks.measuring import LiveLine
+from pytest_gpuperf.hooks.progress import LiveLine
 
 SECOND_NS = 10**9
 

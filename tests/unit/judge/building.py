@@ -7,7 +7,8 @@ from typing import Any
 
 from pytest_gpuperf.compute.spread import Spread
 from pytest_gpuperf.judge.against import Block, SideRun
-from pytest_gpuperf.judge.case import Case, Confirmation, StoredValue
+from pytest_gpuperf.judge.case import Case, StoredValue
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS

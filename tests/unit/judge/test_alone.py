@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.case import POLICY, Case, Confirmation, Reference
+from pytest_gpuperf.judge.case import POLICY, Case, Reference
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import first_look, machine_shifts
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.judge.rule import comparable, may_change

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.judge.builds import code_changes, code_passes
+from pytest_gpuperf.judge.builds import code_changes, code_passes, unknown_spills
 from pytest_gpuperf.judge.files import FailOn
 from pytest_gpuperf.model.inventory import (
     Fate,
@@ -16,7 +16,13 @@ from pytest_gpuperf.model.inventory import (
     inventory_text,
     read_inventory,
 )
-from pytest_gpuperf.report.builds import step_text
+from pytest_gpuperf.report.builds import (
+    change_columns,
+    change_notes,
+    inventory_columns,
+    spill_lines,
+    step_text,
+)
 
 
 def kernel(name: str = "gemm<64>", **facts: Any) -> ListedKernel:
@@ -165,6 +171,122 @@ def test_a_new_kernel_that_spills_is_worse() -> None:
     (plain,) = code_changes([], [kernel()])
 
     assert (spilling.fate, plain.fate) == (Fate.WORSE, Fate.NEW)
+
+
+def test_a_kernel_whose_chip_was_not_read_is_not_judged() -> None:
+    """It may be in the other build. A pair of which both were read is judged as ever."""
+    was = [kernel("a", target="sm_90a"), kernel("b", target="sm_80"), kernel("c")]
+    now = [kernel("b"), kernel("c", registers=65), kernel("d", spills_bytes=4)]
+
+    def fates(**unread: set[str]) -> dict[str, Fate]:
+        changes = code_changes(was, now, **unread)
+        return {f"{c.kernel.kernel} {c.kernel.target}": c.fate for c in changes}
+
+    read = {
+        "a sm_90a": Fate.GONE,
+        "b sm_80": Fate.GONE,
+        "b sm_90": Fate.NEW,
+        "c sm_90": Fate.WORSE,
+        "d sm_90": Fate.WORSE,  # Some of the chip's code was read: no spill is hidden.
+    }
+    assert fates() == read
+    assert fates(unread_now={"sm_90"}) == read | {"a sm_90a": Fate.UNREAD}
+    assert fates(unread_then={"sm_90"}) == read | {"b sm_90": Fate.UNREAD}
+    (of_no_known_chip,) = code_changes([], [now[2]], unread_then={"sm_90"})
+    assert of_no_known_chip.fate is Fate.UNREAD
+    unread = [KernelChange(was=was[0], now=None, fate=Fate.UNREAD)]
+    assert code_passes(unread, FailOn.WORSE)
+    assert not code_passes(unread, FailOn.ANY)
+
+
+def test_a_chip_of_one_build_is_a_sentence() -> None:
+    """Not a row for each of its kernels, unless one spills."""
+    was = [kernel("a"), kernel("b"), kernel("a", target="sm_50")]
+    now = [
+        *(kernel("a"), kernel("a", target="sm_120")),
+        kernel("b", target="sm_120", spills_bytes=4, stack_bytes=8),
+    ]
+
+    changes = code_changes(was, now)
+    columns, left_out = change_columns(changes, "text", top=None)
+
+    assert columns[0].cells == ("b", "b")
+    assert columns[1].cells == ("sm_120", "sm_90")
+    assert columns[2].cells == ("WORSE, new", "gone")
+    assert left_out == 0
+    assert change_notes(changes) == [
+        "chips that are gone, with all kernels: sm_50 (1)",
+        "new chips, with all kernels: sm_120 (2)",
+    ]
+
+
+def test_kernels_that_spill_are_named() -> None:
+    """The largest first; what is unknown is not counted as none."""
+    kernels = [
+        kernel("a", spills_bytes=8),
+        kernel("b", spills_bytes=None, stack_bytes=16),
+        kernel("c", spills_bytes=0, scalar_spills=1, target="gfx942"),
+        kernel("d", spills_bytes=28, scalar_spills=11, target="gfx950"),
+    ]
+
+    spilling = {c.head: c.cells for c in inventory_columns(kernels)}["with spills"]
+
+    assert spilling == ("1", "1", "1, 1 n/a")
+    assert spill_lines(kernels) == [
+        "d for gfx950 spills 28 B and 11 scalar registers",
+        "a for sm_90 spills 8 B",
+        "c for gfx942 spills 1 scalar register",
+        (
+            "spills n/a: of NVIDIA's kernels with stack, because they are instructions; "
+            "gpuperf show counts them"
+        ),
+    ]
+    assert spill_lines([kernel()]) == []
+    many = [kernel(f"k{n}", spills_bytes=4) for n in range(12)]
+    assert spill_lines(many)[-1] == "2 more kernels with spills; --format=json has all"
+
+
+def test_a_new_kernel_with_scalar_spills_is_worse() -> None:
+    """They are spills, too."""
+    (found,) = code_changes([], [kernel(scalar_spills=30)])
+
+    assert found.fate is Fate.WORSE
+    assert [step_text(step) for step in found.steps] == ["scalar spill added: 30"]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("lib::sum(float*)", "lib2::sum(float*)"),
+        ("culj91::decode<(culj91::Timing)0>()", "culj92::decode<(culj92::Timing)0>()"),
+        ("void (anonymous namespace)::sum<64>(int)", "void sum<128>(int)"),
+    ],
+)
+def test_a_kernel_in_another_namespace_is_the_same_one(was: str, now: str) -> None:
+    """Else a version in a namespace would make all kernels gone and new."""
+    before, after = kernel(was), kernel(now, registers=65, digest="2")
+
+    assert change(before, after).fate is Fate.WORSE
+
+
+def test_two_kernels_of_a_name_in_other_namespaces_are_not_guessed() -> None:
+    """Neither of them is the old one for sure."""
+    now = [kernel(f"{space}::sum()", digest=space) for space in ("a", "b")]
+
+    changes = code_changes([kernel("lib::sum()")], now)
+
+    assert sorted(c.fate.value for c in changes) == ["gone", "new", "new"]
+
+
+def test_new_kernels_with_unknown_spills_are_found() -> None:
+    """Their instructions have to be read."""
+    now = [
+        kernel("unknown", digest="2", stack_bytes=8, spills_bytes=None),
+        kernel("known", digest="3"),
+    ]
+
+    assert unknown_spills(code_changes([], now)) == {"2"}
+    assert unknown_spills(code_changes(now, now)) == set()
 
 
 def test_worse_fails_and_any_difference_if_chosen() -> None:

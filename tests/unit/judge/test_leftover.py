@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.judge.case import Case, Confirmation
+from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import settle, with_suite
 from pytest_gpuperf.model.frozen import replace

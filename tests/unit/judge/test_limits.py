@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.spread import Spread, UsualSpread
 from pytest_gpuperf.config import Plan
-from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import (
     confirm_limit,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.config import Config, ConfirmBy, Update
-from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference, Retest
+from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
+from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.look import (
     FirstLook,
     choose_controls,

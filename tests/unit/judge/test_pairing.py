@@ -8,13 +8,12 @@ import pytest
 
 from pytest_gpuperf.judge.case import (
     Case,
-    Retest,
     best_source,
     case_of,
-    confirmation_of,
     direction,
     unsteady_tests,
 )
+from pytest_gpuperf.judge.confirmation import Retest, confirmation_of
 from pytest_gpuperf.model.environment import HARD_FACTS, Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.identity import CodeIdentity, Sameness

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.judge.case import Confirmation, Policy
+from pytest_gpuperf.judge.case import Policy
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.judge.rule import (
     Ruling,

@@ -12,7 +12,7 @@ import pytest
 from fakes.clock import FakeClock
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode

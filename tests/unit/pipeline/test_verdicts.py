@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.case import Case, Retest
+from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.look import FirstLook, confirmations, first_look
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Outcome

@@ -18,7 +18,8 @@ from pytest_gpuperf.collect.timing.same_work import SameWork
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.against import Block, changed_test, look_at, same_files
-from pytest_gpuperf.judge.case import Case, Confirmation
+from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import doubted, judge_limit
 from pytest_gpuperf.judge.look import first_look

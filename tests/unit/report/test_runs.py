@@ -19,6 +19,7 @@ from pytest_gpuperf.report.captures import (
     capture_bytes,
     capture_lines,
     capture_markdown,
+    told_apart,
 )
 from pytest_gpuperf.report.runs import run_bytes
 from pytest_gpuperf.report.summary import judged_line
@@ -111,6 +112,20 @@ def test_metrics_that_were_asked_for_are_columns_or_told_below() -> None:
 
     2 launches, 1 not measured
     """)
+
+
+def test_instances_that_differ_at_both_ends_are_told_apart() -> None:
+    """The nearest instance differs at the end, another one in the type before it."""
+    names = [
+        f"void gemm_4bit_sm80_kernel<{kind}, 32, {size}, 128>(int)"
+        for kind in ("__half", "__nv_bfloat16")
+        for size in (64, 256)
+    ]
+
+    short = told_apart(names)
+
+    assert short[names[1]] == "gemm_4bit_sm80_…__half, 32, 256, 128>"
+    assert len({*short.values()}) == len(names)
 
 
 def test_templates_of_one_name_are_told_apart() -> None:

@@ -24,6 +24,9 @@ MACHINE_AMD = 224  # EM_AMDGPU
 _NOTE = (b"AMDGPU", 32)  # NT_AMDGPU_METADATA, from code object version 3 on
 _OLD_NOTE = (b"AMD", 10)  # NT_AMD_HSA_METADATA of version 2
 _TARGET = re.compile(r"(gfx[0-9a-f]+(?:-\d[\w-]*-generic|-generic)?(?::[\w:+-]+)?)\Z")
+_NVIDIA_CHIP = re.compile(
+    r"-(sm_\d+[af]?)\Z"
+)  # clang bundles such code of OpenMP, too.
 _REGISTER_BYTES = 4
 
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -50,12 +53,12 @@ class _OldVersionError(ValueError):
 
 class CodeObject(Frozen, frozen=True, kw_only=True):
     """
-    The code of AMD's GPUs for one target.
+    The code for one target.
 
     Attributes:
         target: The chip with its settings, as `gfx90a:sramecc+:xnack-`.
 
-        content: The ELF file.
+        content: The ELF file: a code object of AMD, or a cubin from a bundle.
     """
 
     target: str
@@ -164,7 +167,7 @@ def _unbundled(content: bytes | mmap.mmap, start: int) -> tuple[list[CodeObject]
             message = f"the code of {name} is cut off"
             raise ValueError(message)
         code = content[start + offset : start + offset + size]
-        chip = _TARGET.search(name)
+        chip = _TARGET.search(name) or _NVIDIA_CHIP.search(name)
         if chip is not None and code.startswith(ELF_MAGIC):
             objects.append(CodeObject(target=chip[1], content=code))
     return objects, end - start

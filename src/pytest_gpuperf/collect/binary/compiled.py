@@ -51,7 +51,7 @@ class CompiledCode(Frozen, frozen=True, kw_only=True):
     registers_count: int | None = None
 
     def fits(self, shape: KernelShape) -> bool:
-        """Return True if a launch may be one of this kernel."""
+        """Return True if the kernel may have been launched in a shape."""
         x, y, z = shape.block
         return (
             self.name == shape.name
@@ -121,7 +121,6 @@ def _by_name(
 
 
 def _compiled(names: set[str], classes: tuple[type, ...]) -> Iterator[CompiledCode]:
-    """Yield the compiled kernels of this process that have one of the names."""
     for candidate in gc.get_objects():
         # The type, because `isinstance` runs code of proxies.
         if not issubclass(type(candidate), classes):
@@ -143,7 +142,6 @@ def _compiled(names: set[str], classes: tuple[type, ...]) -> Iterator[CompiledCo
 
 
 def _kernels(content: bytes, names: set[str]) -> Iterator[CompiledCode]:
-    """Yield the kernels of a cubin that have one of the names."""
     if not any(name.encode() in content for name in names):
         return
     try:

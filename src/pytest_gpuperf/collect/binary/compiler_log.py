@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+from pytest_gpuperf.collect.translate import FOREIGN_BYTES, MAGIC_BYTES, foreign
 from pytest_gpuperf.disk import read_regular
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.activity import InstructionMix, KernelResources
@@ -25,16 +25,17 @@ def log_text(log: str | os.PathLike[str]) -> str:
     Return the text of a compiler's log.
 
     Args:
-        log: The text, or the path of a file. A text has at least one line break.
+        log: The text, or the path of a file. A text is a `str` with at least one line
+            break.
 
     Raises:
-        CaptureFormatError: The file cannot be read.
+        CaptureFormatError: The file cannot be read, or is not text.
     """
+    if _is_text(log):
+        return str(log)
     text = os.fspath(log)
-    if "\n" in text or not text.strip():
-        return text
     try:
-        return _decoded(read_regular(text, most_bytes=_LARGEST_BYTES))
+        content = read_regular(text, most_bytes=_LARGEST_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CaptureFormatError(
@@ -42,12 +43,19 @@ def log_text(log: str | os.PathLike[str]) -> str:
             remedy="name the file with what ptxas -v printed, or pass the text",
             path=text,
         ) from error
+    known = foreign(content[:MAGIC_BYTES])
+    if known is not None:
+        raise CaptureFormatError(known.message, remedy=known.remedy, path=text)
+    return _decoded(content)
 
 
 def log_name(log: str | os.PathLike[str]) -> str:
     """Return the name of a compiler's log in messages."""
-    text = os.fspath(log)
-    return "the compiler's log" if "\n" in text or not text.strip() else text
+    return "the compiler's log" if _is_text(log) else os.fspath(log)
+
+
+def _is_text(log: str | os.PathLike[str]) -> bool:
+    return isinstance(log, str) and ("\n" in log or not log.strip())
 
 
 def _decoded(content: bytes) -> str:
@@ -216,7 +224,6 @@ class _Compilations:
         return self._kernel is not None and self._kernel.registers_count is None
 
     def _may_describe(self, name: str) -> bool:
-        """Return whether the properties of a function may follow now."""
         kernel = self._kernel
         if kernel is None or kernel.registers_count is not None:
             return True
@@ -287,7 +294,7 @@ def facts_of(
     kernel: KernelResources, log: CompilerLog, parts: CodeParts
 ) -> CompilerFacts | Gap:
     """
-    Return what a log says of a kernel, or why it is not certain that the log says it.
+    Return the facts of a log about a kernel, or a gap if the facts are uncertain.
 
     Args:
         kernel: A kernel of a binary.
@@ -366,7 +373,6 @@ def _is_complete(
 
 
 def _matches(logged: LoggedKernel, kernel: KernelResources) -> bool:
-    """Return whether a kernel of a log has the resources of a kernel of a binary."""
     stacks = {kernel.stack_bytes, logged.stack_bytes}
     is_same = None in stacks or len(stacks) == 1
     return is_same and logged.registers_count == kernel.registers_count
@@ -388,7 +394,6 @@ def _spills_bytes(logged: LoggedKernel, inside: frozenset[str]) -> int:
 
 
 def _difference(logged: LoggedKernel, kernel: KernelResources) -> str:
-    """Return the difference between a kernel of a log and of a binary as text."""
     return (
         f"the compiler's log is from another build: {kernel.demangled or kernel.name} has "
         f"{logged.registers_count} registers and a stack of {logged.stack_bytes} B in it, "
@@ -402,7 +407,7 @@ _WIDEST_BYTES = 16
 
 def unlike_code(kernel: KernelResources, mix: InstructionMix) -> Gap | None:
     """
-    Return why the spills of a log cannot be those of the code, or None if they can.
+    Return a gap if the spills of a log contradict the code, else None.
 
     Args:
         kernel: A kernel with the spills of a log.

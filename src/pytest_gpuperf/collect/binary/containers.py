@@ -74,7 +74,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
 
 def members(content: bytes | mmap.mmap) -> Iterator[tuple[int, int]]:
     """
-    Yield the start and the end of each file in an archive of `ar`, or those of a file.
+    Yield start and end of each member of an archive of `ar`, or of any other file as a whole.
 
     The index of symbols and the table of long names are no files. A damaged archive ends
     with its last whole member.
@@ -158,6 +158,13 @@ def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
         for _, start, size_bytes in linked
         for part in _parts(content, start, min(start + size_bytes, len(content)))
     ]
+
+
+def has_linked_fatbins(content: bytes | mmap.mmap) -> bool:
+    """Return True for a fatbin, and for a library or program with a section of them."""
+    if content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC:
+        return True
+    return any(section.name in _LINKED for section in sections(content))
 
 
 def names_fatbins(content: bytes | mmap.mmap) -> bool:

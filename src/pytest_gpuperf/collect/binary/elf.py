@@ -280,5 +280,4 @@ class ElfFile:
 
 
 def _padded(size: int) -> int:
-    """Return the size of a part of a note, which fills whole words."""
     return -(-size // 4) * 4

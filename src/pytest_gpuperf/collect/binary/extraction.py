@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_gpuperf.collect.binary.containers import (
     FatbinPart,
     fatbin_of,
     fatbin_parts,
+    has_linked_fatbins,
     mapped,
 )
 from pytest_gpuperf.collect.binary.tools import (
@@ -20,6 +23,7 @@ from pytest_gpuperf.collect.binary.tools import (
     refusal,
 )
 from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen
 
 
@@ -28,22 +32,42 @@ class Fault(Enum):
 
     DROPPED = "this cuobjdump has dropped {them}"
     UNKNOWN = "this cuobjdump does not know {them}"
-    INVALID = "this cuobjdump finds an invalid ELF file in {them}"
+    INVALID = (
+        "this cuobjdump finds an invalid ELF file in {them}, and another version on PATH "
+        "may read {them}"
+    )
 
 
 _CHIP = re.compile(r"'sm_\w+'")
 _DROPPED = "has been removed"
-_INVALID = "Invalid ELF"
+_INVALID = (
+    "Invalid ELF",
+    "Invalid gpu architecture",
+)  # The second: of another machine.
 
 
 def fault_of(finished: Finished) -> Fault | None:
     """Return why cuobjdump stopped, or None if other parts would fail as well."""
     words = last_line(finished)
-    if _INVALID in words:
+    if any(invalid in words for invalid in _INVALID):
         return Fault.INVALID
     if _CHIP.search(words):
         return Fault.DROPPED if _DROPPED in words else Fault.UNKNOWN
     return None
+
+
+class Unread(NamedTuple):
+    """
+    Code that is left out.
+
+    Attributes:
+        sentence: What is left out, and why.
+
+        chips: The numbers of the chips of which code is left out, as `sm_90`.
+    """
+
+    sentence: str
+    chips: tuple[str, ...] = ()
 
 
 class Extracted(Frozen, frozen=True, kw_only=True):
@@ -59,26 +83,29 @@ class Extracted(Frozen, frozen=True, kw_only=True):
     cubins: Mapping[Path, str]
     faults: Mapping[str, tuple[Fault, Finished]]
 
-    def sentences(self) -> Iterator[str]:
-        """Yield a sentence for each kind of fault."""
-        read = {*self.cubins.values()}
+    def unread(self) -> Iterator[Unread]:
+        """Yield what is left out, once for each kind of fault."""
+        read = {target.rstrip("af") for target in self.cubins.values()}
         for fault in Fault:
-            chips = [
-                f"{name} (a part)" if name in read else name
-                for name, (kind, _) in self.faults.items()
-                if kind is fault
-            ]
+            chips = tuple(n for n, (kind, _) in self.faults.items() if kind is fault)
             if chips:
                 verb, them = ("is", "it") if len(chips) == 1 else ("are", "them")
                 end = fault.value.format(them=them)
-                yield f"{', '.join(chips)} {verb} not read: {end}"
+                names = (f"{n} (a part)" if n in read else n for n in chips)
+                yield Unread(f"{', '.join(names)} {verb} not read: {end}", chips)
 
 
 def extract_by_part(
-    path: Path, folder: Path, failed: Finished, *, tool: str, runner: Runner
+    path: Path,
+    folder: Path,
+    failed: Finished,
+    *,
+    tool: str,
+    runner: Runner,
+    label: str,
 ) -> Extracted:
     """
-    Extract the cubins that cuobjdump can read, after it stopped at one that it cannot.
+    Extract the readable cubins of a file after cuobjdump has failed.
 
     The code for each chip is tried on its own. Where it has an invalid ELF file, its halves
     are tried, down to single files.
@@ -94,6 +121,8 @@ def extract_by_part(
 
         runner: Starts the tool.
 
+        label: The name of the binary in messages.
+
     Raises:
         CollectorFailedError: The tool failed for a reason that concerns all parts, or the
             binary is cut off.
@@ -103,7 +132,7 @@ def extract_by_part(
     with mapped(path) as content:
         parts = fatbin_parts(content)
         if any(part.end > len(content) for part in parts):
-            raise refusal(CUOBJDUMP, failed)
+            raise refusal(CUOBJDUMP, failed, label)
         chips = sorted({part.chip for part in parts})
         groups = [[part for part in parts if part.chip == chip] for chip in chips]
         count = 0
@@ -120,12 +149,47 @@ def extract_by_part(
                 continue
             name, fault = f"sm_{group[0].chip}", fault_of(finished)
             if fault is None:
-                raise refusal(CUOBJDUMP, finished, name)
+                raise refusal(CUOBJDUMP, finished, f"{name} of {label}")
             if fault is Fault.INVALID and len(group) > 1:
                 groups[:0] = _halves(group)
             else:
                 faults[name] = fault, finished
     return Extracted(cubins=cubins, faults=faults)
+
+
+def passed_over(
+    path: Path, cubins: Mapping[Path, str], *, label: str
+) -> tuple[Unread, ...]:
+    """
+    Return the code that cuobjdump left out without an error.
+
+    Args:
+        path: A binary that cuobjdump has read.
+
+        cubins: The target of each extracted cubin, by file.
+
+        label: The name of the binary in messages.
+
+    Raises:
+        CaptureFormatError: A part ends outside of the file, so that those behind it were
+            not found.
+    """
+    with mapped(path) as content:
+        if not has_linked_fatbins(content):
+            return ()
+        parts = fatbin_parts(content)
+        if any(part.end > len(content) for part in parts):
+            message, remedy = "is cut off or damaged", "compile or copy it again"
+            raise CaptureFormatError(message, remedy=remedy, path=label)
+    if len(parts) <= len(cubins):
+        return ()
+    lost = Counter(f"sm_{part.chip}" for part in parts)
+    lost -= Counter(target.rstrip("af") for target in cubins.values())
+    chips = tuple(sorted(lost))
+    names = ", ".join(chips)
+    return (
+        Unread(f"not all code for {names} is read: cuobjdump passes over it", chips),
+    )
 
 
 def _halves(group: Sequence[FatbinPart]) -> list[list[FatbinPart]]:

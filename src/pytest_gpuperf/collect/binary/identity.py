@@ -245,7 +245,7 @@ class _Walk:
         )
 
     def _instructions(self, function: str) -> Iterator[tuple[int, int, object]]:
-        """Yield both words of each instruction, and what its addresses stand for."""
+        """Yield both words of each instruction, and the targets of the addresses in it."""
         index = self._module.by_name[CODE + function]
         content = self._module.sections[index].content
         lines = self._listing.get(function, {})
@@ -287,7 +287,6 @@ class _Walk:
     def _indirect(
         self, lines: Mapping[int, str], words: Sequence[tuple[int, int]]
     ) -> _Indirect:
-        """Find the numbers of addresses that instructions of a function put into registers."""
         numbers: dict[int, Relocation] = {}
         unknown: set[int] = set()
         # The place of the last write of each register since the last label or call.

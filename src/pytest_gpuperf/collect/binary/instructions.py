@@ -308,7 +308,12 @@ _OWN_PLACE = re.compile(rf"\[{_STACK}(?:\+-?0x[0-9a-f]+)?\]")
 
 
 def instruction_mix(
-    tool: str, cubin: Path, kernels: Iterable[str], *, runner: Runner
+    tool: str,
+    cubin: Path,
+    kernels: Iterable[str],
+    *,
+    runner: Runner,
+    target: str = "it",
 ) -> tuple[InstructionMix, ...]:
     """
     Return the instruction mixes of kernels in a cubin.
@@ -322,6 +327,8 @@ def instruction_mix(
 
         runner: Starts the tool.
 
+        target: The chip, for messages.
+
     Raises:
         CollectorFailedError: nvdisasm cannot read the file.
     """
@@ -329,7 +336,7 @@ def instruction_mix(
     listing = read_listing(finished.stdout.decode("utf-8", "replace"))
     if finished.exit_code or not listing.instructions:
         newer_helps = _DROPPED not in last_line(finished)
-        raise refusal(NVDISASM, finished, newer_helps=newer_helps)
+        raise refusal(NVDISASM, finished, target, newer_helps=newer_helps)
     mixes = []
     for name in kernels:
         code = kernel_code(listing, name)
@@ -414,6 +421,5 @@ def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
 
 
 def _width_bytes(instruction: Instruction) -> int:
-    """Return the bytes that a thread moves in a single access [B]."""
     widths = (_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS)
     return next(widths, 4)

@@ -96,5 +96,6 @@ def numbered(kernels: Iterable[ListedKernel]) -> list[ListedKernel]:
     for kernel in order:
         name = kernel.kernel, kernel.target
         seen[name] += 1
-        result.append(kernel if seen[name] == 1 else replace(kernel, number=seen[name]))
+        is_right = kernel.number == seen[name]
+        result.append(kernel if is_right else replace(kernel, number=seen[name]))
     return result

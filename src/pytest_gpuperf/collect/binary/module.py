@@ -99,7 +99,7 @@ class CubinModule(NamedTuple):
 
     @property
     def functions(self) -> tuple[tuple[str, str], ...]:
-        """The name of each function, and the function whose section has it."""
+        """The name of each function, and the name of the function that owns the section."""
         return tuple(
             (s.name, self.sections[s.section].name.removeprefix(CODE))
             for s in self.symbols

@@ -32,11 +32,13 @@ from pytest_gpuperf.collect.binary.containers import (
     sections,
 )
 from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
-from pytest_gpuperf.collect.binary.elf import ELF_MAGIC
+from pytest_gpuperf.collect.binary.elf import ELF_MAGIC, Symbol
 from pytest_gpuperf.collect.binary.extraction import (
     Fault,
+    Unread,
     extract_by_part,
     fault_of,
+    passed_over,
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import CODE, MACHINE_CUDA, read_module
@@ -65,6 +67,8 @@ from pytest_gpuperf.model.activity import InstructionMix, KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 
+_NVIDIA, _AMD = "NVIDIA", "AMD"
+_AMD_CHIP = "gfx"
 _CONTAINER_MAGICS = (ELF_MAGIC, FATBIN_MAGIC, ARCHIVE, b"MZ")
 _MACHINE_INTEL = 205  # EM_INTELGT
 
@@ -183,7 +187,6 @@ def _fact(metadata: object, name: str) -> object:
 
 
 def _number(value: object) -> int | None:
-    """Return an integer unchanged, and None for any other value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -291,16 +294,9 @@ def read_cubins(
     for image in images:
         _refuse_by_head(image)
     cubins: list[Cubin] = []
-    unread: list[str] = []
+    unread: list[Unread] = []
     for image in images:
-        if _is_amd(image):
-            found = _code_objects_of(image, target, runner=runner)
-            contents = Contents(cubins=tuple(found))
-        else:
-            tool = tool or find_tool(CUOBJDUMP)
-            contents = _read_image(image, target, tool=tool, runner=runner)
-        cubins += contents.cubins
-        unread += contents.unread
+        cubins += _code_of(image, target, runner=runner, unread=unread, tool=tool)
     mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
     names = demangled_names(mangled, runner=runner)
     named = []
@@ -309,7 +305,9 @@ def read_cubins(
         named.append(Cubin(content=cubin.content, kernels=tuple(kernels)))
     if log is not None:
         named = [_with_log(cubin, log) for cubin in named]
-    return Contents(cubins=tuple(named), unread=tuple(unread))
+    return Contents(
+        cubins=tuple(named), unread=tuple(left_out.sentence for left_out in unread)
+    )
 
 
 def each_cubin(
@@ -317,7 +315,7 @@ def each_cubin(
     *,
     runner: Runner,
     target: str | None = None,
-    unread: list[str],
+    unread: list[Unread],
 ) -> Iterator[Cubin]:
     """
     Yield the cubins or code objects of a file, without readable names of the kernels.
@@ -331,21 +329,15 @@ def each_cubin(
 
         target: Only the code for this chip, or None for all.
 
-        unread: Gets a sentence about the chips that cuobjdump does not know.
+        unread: Gets what is left out, as code for chips that cuobjdump does not know.
     """
     image = Image(label=str(path), path=path, launch=LaunchFacts())
     _refuse_by_head(image)
-    if _is_amd(image):
-        yield from _code_objects_of(image, target, runner=runner)
-    else:
-        tool = find_tool(CUOBJDUMP)
-        yield from _nvidia_cubins(
-            image, target, tool=tool, runner=runner, unread=unread
-        )
+    yield from _code_of(image, target, runner=runner, unread=unread)
 
 
 def holds_device_code(path: Path) -> bool:
-    """Return True for a file whose first bytes and content may be those of device code."""
+    """Return True if a file may hold device code, by the first bytes and the content."""
     image = Image(label=str(path), path=path, launch=LaunchFacts())
     kind = _file_kind(_head(image))
     if kind != "container":
@@ -355,7 +347,6 @@ def holds_device_code(path: Path) -> bool:
 
 
 def _with_log(cubin: Cubin, log: CompilerLog) -> Cubin:
-    """Return a cubin with the spills and barriers of a compiler's log."""
     parts = code_parts(cubin.content, {kernel.name for kernel in cubin.kernels})
     kernels: list[KernelResources] = []
     gaps: list[Gap | None] = []
@@ -402,11 +393,18 @@ def read_mixes(
             path.write_bytes(cubin.content)
             names = [kernel.name for kernel in cubin.kernels]
             try:
-                mixes += instruction_mix(tool, path, names, runner=runner)
+                mixes += instruction_mix(
+                    tool, path, names, runner=runner, target=cubin.kernels[0].target
+                )
             except CollectorFailedError as error:
                 failed = failed or error
                 mixes += [
-                    InstructionMix(kernel=name, counts=None, doubt=error.message)
+                    InstructionMix(
+                        kernel=name,
+                        counts=None,
+                        doubt=error.message,
+                        remedy=error.remedy,
+                    )
                     for name in names
                 ]
     if failed is not None and all(mix.counts is None for mix in mixes):
@@ -472,8 +470,8 @@ def _head(image: Image) -> bytes:
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label) from error
 
 
-def _refuse_unfinished(content: bytes, image: Image) -> None:
-    """Raise if a cubin is damaged, or if its resources are not final."""
+def _refuse_unfinished(content: bytes, image: Image) -> Sequence[Symbol]:
+    """Return the symbols of a cubin, or raise if it is damaged or not linked yet."""
     module = read_module(content, label=image.label)
     has_code = any(section.name.startswith(CODE) for section in module.sections)
     if has_code and not module.symbols:
@@ -489,25 +487,70 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
             path=image.label,
             is_whole=True,
         )
+    return module.symbols
 
 
-def _read_image(
-    image: Image, target: str | None, *, tool: str, runner: Runner
-) -> Contents:
-    unread: list[str] = []
-    cubins = _nvidia_cubins(image, target, tool=tool, runner=runner, unread=unread)
-    return Contents(cubins=tuple(cubins), unread=tuple(unread))
+def _code_of(
+    image: Image,
+    target: str | None,
+    *,
+    runner: Runner,
+    unread: list[Unread],
+    tool: str | None = None,
+) -> Iterator[Cubin]:
+    """
+    Yield the code of an image for the GPUs of each vendor.
+
+    Code of one vendor that has no kernel is left out if the other has kernels.
+    """
+    vendors = _vendors(image, target)
+    lacking: dict[str, CaptureFormatError] = {}
+    for vendor in vendors:
+        try:
+            if vendor == _AMD:
+                yield from _code_objects_of(
+                    image, target, runner=runner, unread=unread, tool=tool
+                )
+            else:
+                yield from _nvidia_cubins(
+                    image, target, runner=runner, unread=unread, tool=tool
+                )
+        except CaptureFormatError as error:
+            if not error.is_whole:
+                raise
+            lacking[vendor] = error
+    if len(lacking) == len(vendors):
+        raise lacking[vendors[0]]
+    for vendor, gap in lacking.items():
+        reason = gap.message.removeprefix(f"{image.label}: ")
+        unread.append(Unread(f"code for {vendor}'s GPUs: {reason}"))
+
+
+def _vendors(image: Image, target: str | None) -> tuple[str, ...]:
+    """Return the vendors whose code an image has. A requested chip chooses one of them."""
+    kind = _file_kind(_head(image))
+    if kind != "container":
+        return (_AMD,) if kind == "amd" else (_NVIDIA,)
+    with _bytes_of(image) as content:
+        has_amd = has_code_objects(content)
+        has_both = has_amd and names_fatbins(content)
+    if has_both and target is None:
+        return _NVIDIA, _AMD
+    if has_both and target is not None:
+        return (_AMD,) if target.startswith(_AMD_CHIP) else (_NVIDIA,)
+    return (_AMD,) if has_amd else (_NVIDIA,)
 
 
 def _nvidia_cubins(
     image: Image,
     target: str | None,
     *,
-    tool: str,
     runner: Runner,
-    unread: list[str],
+    unread: list[Unread],
+    tool: str | None,
 ) -> Iterator[Cubin]:
-    """Yield the cubins of an image. Sentences about what was left out go to `unread`."""
+    """Yield the cubins of an image. What is left out goes to `unread`."""
+    tool = tool or find_tool(CUOBJDUMP)
     has_kernels = False
     with ScratchFolder("binary") as folder:
         files, left_out = _cubins_of(
@@ -516,8 +559,8 @@ def _nvidia_cubins(
         unread += left_out
         for file, of in files.items():
             content = file.read_bytes()
-            _refuse_unfinished(content, image)
-            compiled = compiled_kernels(tool, file, of, runner=runner)
+            names = [symbol.name for symbol in _refuse_unfinished(content, image)]
+            compiled = compiled_kernels(tool, file, of, runner=runner, names=names)
             unbounded = without_stack_bound(content, {k.name for k in compiled}, of)
             kernels = tuple(
                 replace(
@@ -538,7 +581,7 @@ def _nvidia_cubins(
 
 def _cubins_of(
     image: Image, target: str | None, folder: Path, *, tool: str, runner: Runner
-) -> tuple[Mapping[Path, str], tuple[str, ...]]:
+) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
     """Return the target of each extracted cubin, and what was left out."""
     path = image.path
     if path is None:
@@ -555,13 +598,21 @@ def _cubins_of(
             return chosen, ()
     into = folder / "all"
     finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
-    unread: tuple[str, ...] = ()
+    unread: tuple[Unread, ...] = ()
     if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
         raise _without_device_code(path, image)
     if finished.exit_code:
         cubins, unread = _readable(
-            path, target, folder, finished, tool=tool, runner=runner
+            path,
+            target,
+            folder,
+            finished,
+            tool=tool,
+            runner=runner,
+            label=image.label,
         )
+    else:
+        unread = passed_over(path, cubins, label=image.label)
     if not cubins:
         raise CaptureFormatError(
             "has no kernel compiled for a chip",
@@ -588,11 +639,11 @@ def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
     if is_stripped:
         message = "its table of sections is missing: it is cut off or stripped"
         remedy = "build or copy it again"
-    if is_damaged:  # A fatbin has a header that states the size of the whole.
-        message, remedy = "is cut off or damaged", "compile or copy it again"
     if others:
         message = f"it has {' and '.join(others)}, and no code for NVIDIA's GPUs"
         remedy = "give the library that was built for NVIDIA's or AMD's GPUs"
+    if is_damaged:  # A fatbin has a header that states the size of the whole.
+        message, remedy = "is cut off or damaged", "compile or copy it again"
     if any(kind.startswith((UNLINKED, OF_CLANG)) for kind in others):
         message = f"it has {' and '.join(others)}"
         remedy = (
@@ -610,12 +661,13 @@ def _readable(
     *,
     tool: str,
     runner: Runner,
-) -> tuple[Mapping[Path, str], tuple[str, ...]]:
+    label: str,
+) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
     """
-    Extract what cuobjdump can read, after it stopped at a part that it cannot.
+    Extract the readable parts of a file after cuobjdump has failed.
 
     Returns:
-        The target of each extracted cubin, and sentences about the chips left out.
+        The target of each extracted cubin, and what is left out.
 
     Raises:
         CollectorFailedError: The tool failed for another reason, or can read no part, or
@@ -623,17 +675,19 @@ def _readable(
     """
     fault = fault_of(failed)
     if fault is None:
-        raise refusal(CUOBJDUMP, failed)
-    found = extract_by_part(path, folder, failed, tool=tool, runner=runner)
+        raise refusal(CUOBJDUMP, failed, label)
+    found = extract_by_part(path, folder, failed, tool=tool, runner=runner, label=label)
     if not found.cubins:
-        raise refusal(CUOBJDUMP, failed, newer_helps=fault is Fault.UNKNOWN)
+        helps = fault is Fault.UNKNOWN
+        raise refusal(CUOBJDUMP, failed, label, newer_helps=helps)
     if target is not None and target not in found.cubins.values():
         for chip in (target, target.rstrip("af")):  # sm_90a is for the chip 90.
             if chip in found.faults:
                 fault, finished = found.faults[chip]
                 helps = fault is Fault.UNKNOWN
-                raise refusal(CUOBJDUMP, finished, target, newer_helps=helps)
-    return found.cubins, tuple(found.sentences())
+                what = f"{target} of {label}"
+                raise refusal(CUOBJDUMP, finished, what, newer_helps=helps)
+    return found.cubins, tuple(found.unread())
 
 
 @contextmanager
@@ -645,18 +699,16 @@ def _bytes_of(image: Image) -> Iterator[bytes | mmap.mmap]:
         yield content
 
 
-def _is_amd(image: Image) -> bool:
-    if _file_kind(_head(image)) == "cubin":
-        return False
-    with _bytes_of(image) as content:
-        return has_code_objects(content)
-
-
 def _code_objects_of(
-    image: Image, target: str | None, *, runner: Runner
+    image: Image,
+    target: str | None,
+    *,
+    runner: Runner,
+    unread: list[Unread],
+    tool: str | None,
 ) -> Iterator[Cubin]:
     """
-    Yield the code objects of an image.
+    Yield the code objects of an image, and the cubins in its bundles.
 
     Raises:
         CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
@@ -667,6 +719,13 @@ def _code_objects_of(
         for code in code_objects(content, label=image.label, runner=runner):
             held[code.target] = None
             if target not in {None, code.target, code.target.partition(":")[0]}:
+                continue
+            if _file_kind(code.content) == "cubin":
+                is_found = has_kernels = True
+                part = replace(image, content=code.content, path=None)
+                yield from _nvidia_cubins(
+                    part, None, runner=runner, unread=unread, tool=tool
+                )
                 continue
             try:
                 kernels = amd_kernels(code)

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect.runner import Finished, Runner
@@ -99,6 +99,10 @@ def find_tool(
     )
 
 
+# What NVIDIA's tools write before a reason.
+_PREFIX = re.compile(r"^\w+ (?:fatal|error|warning)\s*:\s*")
+
+
 def last_line(finished: Finished) -> str:
     """Return the last line of a tool's output, or the exit status if there is none."""
     lines = finished.log_tail.rstrip(".").splitlines()
@@ -120,9 +124,12 @@ def refusal(
 
         newer_helps: Whether a newer version of the tool may read it.
     """
+    # The tool may have read a copy, whose name says nothing.
+    reason = last_line(finished).removesuffix(f" in '{finished.argv[-1]}'")
+    reason = _PREFIX.sub("", reason)
     update = f", or update it (pip install -U {tool.wheel})" if newer_helps else ""
     return CollectorFailedError(
-        f"{tool.name} cannot read {what}: {last_line(finished)}",
+        f"{tool.name} cannot read {what}: {reason}",
         remedy=f"put the {tool.name} of the toolkit that compiled it on PATH{update}",
         argv=finished.argv,
         exit_code=finished.exit_code,
@@ -135,6 +142,7 @@ _EXTRACTED = re.compile(
     r"^Extracting ELF file\s+\d+: (.+\.(sm_\w+)\.cubin)\s*$", re.MULTILINE
 )
 _FUNCTION = re.compile(r"^\s*Function (.+):\s*\n(.*)$", re.MULTILINE)
+_NO_NAME_HAS = "\0"  # Names of ELF end with it.
 _USAGE = re.compile(r"([A-Z]+)(?:\[\d+\])?:(\w+)")
 _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
@@ -176,7 +184,7 @@ def extract_cubins(
 
 
 def compiled_kernels(
-    tool: str, cubin: Path, target: str, *, runner: Runner
+    tool: str, cubin: Path, target: str, *, runner: Runner, names: Iterable[str] = ()
 ) -> tuple[KernelResources, ...]:
     """
     Return the resources of every kernel in a cubin, as cuobjdump prints them.
@@ -190,6 +198,8 @@ def compiled_kernels(
 
         runner: Starts the tool.
 
+        names: The names of the functions, for those that contain a line break.
+
     Raises:
         CollectorFailedError: The tool failed, or its output has an unknown format.
     """
@@ -198,8 +208,13 @@ def compiled_kernels(
     if finished.exit_code:
         raise refusal(CUOBJDUMP, finished)
     text = finished.stdout.decode("utf-8", "replace")
-    functions = _FUNCTION.findall(text)
-    kernels = (_kernel(name, line, target, finished) for name, line in functions)
+    for name in names:
+        if "\n" in name:
+            text = text.replace(name, name.replace("\n", _NO_NAME_HAS))
+    kernels = (
+        _kernel(name.replace(_NO_NAME_HAS, "\n"), line, target, finished)
+        for name, line in _FUNCTION.findall(text)
+    )
     return tuple(kernel for kernel in kernels if kernel is not None)
 
 
@@ -262,7 +277,8 @@ def demangled_names(
         The demangled name by mangled name. Empty if no demangler is on PATH or if the
         demangler fails, because a measurement must not be lost for a name.
     """
-    distinct = sorted(set(names))
+    # The programs read a name from each line.
+    distinct = sorted({name for name in names if "\n" not in name})
     tool = next((path for name in tools if (path := shutil.which(name))), None)
     if tool is None or not distinct:
         return {}

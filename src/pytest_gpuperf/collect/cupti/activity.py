@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.cupti.subscription import (
     overfull,
     take,
 )
+from pytest_gpuperf.collect.processor_time import child_pids
 from pytest_gpuperf.collect.translate.activity import (
     Bounds,
     LaunchSink,
@@ -260,7 +261,7 @@ class ActivityCollector:
         Args:
             ended_s: The result of `_ended_children_s` at that moment [s].
         """
-        return not _children() and _ended_children_s() == ended_s
+        return not child_pids() and _ended_children_s() == ended_s
 
     def _completed(self, records: Sequence[Any]) -> None:
         """Add a batch to all sinks. CUPTI calls this in its own thread or in the calling thread."""
@@ -329,7 +330,7 @@ class Window:
             self.void = CLOSED
             return
         synchronize()
-        self._children_before = _children()
+        self._children_before = frozenset(child_pids())
         self._ended_before = _ended_children_s()
         self._first = collector.next_label()
         calls = collector.calls
@@ -368,7 +369,7 @@ class Window:
         dropped_count = collector.dropped_count - self._dropped_before
         if dropped_count:
             self.void = lost(dropped_count)
-        live = self._children_before | _children()
+        live = self._children_before | frozenset(child_pids())
         names = [str(pid) for pid in sorted(live)]
         if _ended_children_s() != self._ended_before:
             names.append("one that has ended")
@@ -393,25 +394,6 @@ class Window:
         self.void = void
 
 
-def _children() -> frozenset[int]:
-    """Return the ids of running child processes, or an empty set if not on Linux."""
-    pids: set[int] = set()
-    with contextlib.suppress(OSError):  # This is not Linux.
-        for thread in os.listdir(_THREADS):  # noqa: PTH208 - see _read
-            with contextlib.suppress(OSError):  # The thread has just ended.
-                pids.update(map(int, _read(f"{_THREADS}/{thread}/children").split()))
-    return frozenset(pids)
-
-
-def _read(path: str) -> bytes:
-    """Read a file. A pathlib.Path takes 4 times as long."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return b"".join(iter(lambda: os.read(descriptor, 65_536), b""))
-    finally:
-        os.close(descriptor)
-
-
 def _ended_children_s() -> float:
     """Return the CPU time of all ended children [s], which grows whenever a child ends."""
     # Only POSIX has this module. There is no CUPTI activity on other systems.
@@ -421,7 +403,6 @@ def _ended_children_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-_THREADS = "/proc/self/task"
 _SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1. CUSTOM0 labels windows.
 # The label of work that is submitted between samples. 0 is avoided, because no header
 # documents if an external id 0 is recorded like other ids (libcupti 13.0 does that).

@@ -237,7 +237,6 @@ def _closed(profiler: RangeProfiler) -> Iterator[None]:
 
 
 def _unfit(call: Call) -> Gap | None:
-    """Return why a call cannot be counted in the current process, or None."""
     error = kernel_replay_error(os.environ, launches_graphs=False)
     if error is not None:
         remedy = "profile the job from outside, and read it with gpuperf.capture"

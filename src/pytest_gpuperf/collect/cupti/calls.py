@@ -65,7 +65,7 @@ def has_subscriber_calls(cupti: Any) -> bool:  # noqa: ANN401 - an optional libr
 
 
 def process_calls(cupti: Any) -> ActivityCalls:  # noqa: ANN401 - an optional library
-    """Return the functions of the process, which serve one user of CUPTI."""
+    """Return the functions of CUPTI for the process, which serve a single user."""
     return ActivityCalls(
         register=cupti.activity_register_callbacks,
         enable=cupti.activity_enable,

@@ -396,7 +396,6 @@ class Evaluator:
         return self._library.call(name, pMetricsEvaluator=self._handle, **fields)
 
     def _place(self, name: str) -> tuple[MetricType, int] | None:
-        """Return a metric's kind and the index within that kind, or None if unknown."""
         status, answer = self._library.ask(
             f"{EVALUATOR}GetMetricTypeAndIndex",
             pMetricsEvaluator=self._handle,
@@ -405,7 +404,6 @@ class Evaluator:
         return None if status else (MetricType(answer.metricType), answer.metricIndex)
 
     def _request(self, name: str) -> EvalRequest | None:
-        """Return the library's request for a metric, or None if the name is invalid."""
         request = EvalRequest()
         status, _ = self._library.ask(
             f"{EVALUATOR}ConvertMetricNameToMetricEvalRequest",

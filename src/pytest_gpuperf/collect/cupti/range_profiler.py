@@ -486,7 +486,6 @@ def kernel_replay_error(
 def _void(
     dropped_count: int, max_ranges: int, clock: str | None, later: str | None
 ) -> Void | None:
-    """Return the void for dropped ranges, or for a changed clock, or None."""
     if dropped_count:
         subject = "ranges were" if dropped_count > 1 else "range was"
         return Void(
@@ -505,7 +504,6 @@ def _void(
 
 
 def _notes(clock: str | None, ranges: Sequence[CountedRange]) -> list[Note]:
-    """Return notes about a held clock, and about counters without any value."""
     notes = []
     if clock not in _UNHELD_CLOCKS:
         text = f"the clock is {clock} by another tool; it is left as it is"

@@ -139,7 +139,6 @@ def _ncu_age(machine: MachineFacts, report: NvmlReport, path: str) -> Finding:
 def _ncu_support(
     version: tuple[int, int], capabilities: list[tuple[int, int]], *evidence: str
 ) -> Finding:
-    """Return whether a version of ncu counts on GPUs of some compute capabilities."""
     support = _first_support(capabilities)
     if support is None:
         reason = "the first ncu that supports this GPU is unknown"
@@ -372,7 +371,6 @@ def _driver_text(report: NvmlReport) -> str:
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version, with 0 for a missing number."""
     numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
     return (numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 0)
 

@@ -183,7 +183,6 @@ def _name_mistakes(name: object) -> list[str]:
 
 
 def _path_mistakes(path: Sequence[str], allowed: Collection[str]) -> list[str]:
-    """Return the mistakes of a roll-up and submetrics, as fragments."""
     if not path:
         return ["an empty path"]
     rollup, *after = path
@@ -352,7 +351,7 @@ class MetricDeviceAttribute(Metric, frozen=True):
 
     @property
     def full_name(self) -> str:
-        """The name as Nsight Compute spells it, which is `name`, too."""
+        """The name in the spelling of Nsight Compute, equal to `name`."""
         return self.name
 
 

@@ -449,7 +449,6 @@ def _shown(path: Sequence[str]) -> str:
 
 
 def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
-    """Return the reason why a key has no sum over launches, or ""."""
     for leaf in leaves:
         if key not in leaf:
             return f"{leaf.name or 'a launch'} has no such value"

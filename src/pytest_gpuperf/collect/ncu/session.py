@@ -267,7 +267,6 @@ class _End(TypedDict):
 
 
 def _pause_s(retry: int, retries: int) -> float:
-    """Return the pause before the next attempt, by the number of attempts left [s]."""
     return _LONGEST_PAUSE_S * (1 - retry / retries)
 
 
@@ -515,7 +514,6 @@ def _log_text(log: Path, finished: Finished, *, has_report: bool) -> str:
 
 
 def _end(finished: Finished, text: str) -> _End:
-    """Return the details of an error: the last lines of the log and of the program."""
     lines = [line for line in text.splitlines() if line.strip()]
     tail = "\n".join(lines[-_TAIL_LINES:])
     return {

@@ -626,7 +626,6 @@ def _is_newer(path: Path, since_unix_s: float) -> bool:
 
 
 def _checksum(key: str, manifest: bytes) -> bytes:
-    """Return the first line of a manifest, which depends on the key too."""
     return digest_of(key.encode() + manifest).encode() + b"\n"
 
 

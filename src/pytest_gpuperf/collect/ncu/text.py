@@ -53,7 +53,7 @@ _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "T
 
 
 def is_report(start: bytes, name: str) -> bool:
-    """Return True for a report of Nsight Compute, by its first bytes and its name."""
+    """Return True if first bytes and name are those of a report of Nsight Compute."""
     compressed = start.startswith(_ZSTD) and name.endswith(_COMPRESSED)
     return compressed or start.startswith(MAGIC)
 

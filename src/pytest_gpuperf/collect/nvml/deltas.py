@@ -456,7 +456,6 @@ def second_pass(
 
 
 def _span_s(steps: Sequence[_EnergyStep]) -> float:
-    """Return the time from the first to the last step [s], 0 without steps."""
     return (steps[-1].now_ns - steps[0].now_ns) / NS_PER_S if steps else 0.0
 
 

@@ -432,7 +432,6 @@ def _handle(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object
 
 
 def _code(error: Exception) -> int:
-    """Return the NVML error code of an exception, or 999 (unknown)."""
     code = getattr(error, "value", _UNKNOWN)
     return code if isinstance(code, int) else _UNKNOWN
 
@@ -601,7 +600,6 @@ def gpm_readings(values: Mapping[int, float | None]) -> dict[str, float | None]:
 
 
 def _fraction(percent: float | None) -> float | None:
-    """Return a percentage as a fraction from 0 to 1, or None if absent or not finite."""
     if percent is None or not isfinite(percent):
         return None
     return min(1.0, max(0.0, percent / 100.0))

@@ -219,7 +219,6 @@ class Sampler:
         return tuple(_window(records, start_s, end_s))
 
     def _head(self, name: str) -> float:
-        """Return a value from the head of the ring, 0 without a ring."""
         return 0.0 if self._ring is None else self._ring[nvml_child.HEAD[name]]
 
     def _joined(self) -> bool:
@@ -483,7 +482,6 @@ def canonical(
 
 
 def _columns(row: Sequence[float]) -> dict[str, float]:
-    """Return the values that are not NaN, by column."""
     columns = row[_FIRST_COLUMN : _FIRST_COLUMN + len(nvml_child.COLUMNS)]
     named = zip(nvml_child.COLUMNS, columns, strict=True)
     return {column: value for column, value in named if not math.isnan(value)}

@@ -156,7 +156,6 @@ def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what 
 
 
 def _size_of(value: list[Any] | deque[Any]) -> int:
-    """Return the number of items, or of their items if all have some."""
     try:
         # One long row may be there a thousand times.
         return len(value) + sum(map(len, value))
@@ -239,7 +238,6 @@ def _progress(value: object) -> Callable[[], bytes | None] | None:
 
 
 def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
-    """Return a file's read position, or None if unknown, as for a pipe."""
     try:
         return int(file.tell()) if file.seekable() else None
     # A text file in the middle of a loop, or a file closed since.
@@ -262,7 +260,6 @@ def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
 
 
 def _items_left(value: object) -> int | None:
-    """Return the number of items left in an iterator, or None if unknown."""
     if type(value) not in _COUNTED:
         return None
     left = length_hint(value, -1)

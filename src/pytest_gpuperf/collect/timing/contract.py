@@ -117,7 +117,6 @@ class Contract:
         self._change_note: Note | None = None
 
     def _look_at(self, request: TimedCall) -> None:
-        """Note the content of what is given to each call."""
         self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
         if request.setup is not None:
             return
@@ -369,7 +368,6 @@ def refuse_result(fn: object, result: object) -> None:
 
 
 def _is_done(result: Any) -> bool:  # noqa: ANN401 - an awaitable
-    """Return True for a task or a future of asyncio with a result."""
     known = getattr(sys.modules.get("asyncio"), "Future", None)
     return known is not None and isinstance(result, known) and result.done()
 

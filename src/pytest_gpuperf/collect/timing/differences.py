@@ -92,7 +92,6 @@ def _values_differ(a: Any, b: Any, tolerance: Tolerance, levels: int) -> bool:  
 
 
 def _as_builtin(value: Any) -> Any:  # noqa: ANN401 - a result
-    """Return an array or a number of numpy as builtins, if it is not large."""
     is_numpy = type(value).__module__ == "numpy" and hasattr(value, "tolist")
     return value.tolist() if is_numpy and value.size <= _MOST_CONVERTED else value
 
@@ -152,7 +151,7 @@ def _any_differ(
 
 def are_one_set(a: object, b: object, given: Iterable[object]) -> bool:
     """
-    Return True for the same items in two orders, one of which is that of a set.
+    Return True for two lists of the same items, one in the order of a set.
 
     The order of a set may look sorted. A result that is an argument as it was is no set.
     """

@@ -132,7 +132,6 @@ class Doubts:
         return now - before > first_call_s / _READ_S_PER_BYTE
 
     def _is_given(self, output: object) -> bool:
-        """Return True for a result that was there before the first call."""
         given = chain(self._request.args, self._request.kwargs.values())
         before = (place.before_id for place in self._places)
         return id(output) in {*map(id, given), *before}
@@ -215,7 +214,6 @@ class Doubts:
             yield from self._on_new_content(request.make, probe_of, usual_s)
 
     def _signs(self, output: object, first_call_s: float, wall_s: float) -> list[Note]:
-        """Return the doubts that the result, and what the call reaches, give."""
         notes = []
         request = self._request
         what = promised(output, chain(request.args, request.kwargs.values()))
@@ -379,7 +377,6 @@ def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
 
 
 def _new(request: TimedCall) -> TimedCall:
-    """Return a request whose arguments are given later."""
     return replace(request, args=(), setup=None, inputs=None)
 
 

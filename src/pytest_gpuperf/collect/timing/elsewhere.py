@@ -103,7 +103,6 @@ class Elsewhere:
         return count > 0 and _is_each(count, calls_count)
 
     def _threads_work(self) -> bool:
-        """Return True if a thread that the calls have started is at work."""
         started = [t for t in threading.enumerate() if t not in self._before]
         ids = [t.native_id for t in started if t.native_id is not None]
         for _ in range(_PAUSES):

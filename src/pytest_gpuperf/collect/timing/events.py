@@ -481,7 +481,6 @@ class TorchEvents:
             raise torch_failure("torch.Event.elapsed_time", error) from error
 
     def _too_old(self, error: AttributeError) -> CollectError:
-        """Return the error for events that this torch does not have on this device."""
         message = f"torch's events need torch 2.6 on {self._runtime.kind()} ({error})"
         return CollectError(message, remedy="install torch 2.6 or newer")
 

@@ -153,7 +153,6 @@ def is_kept_data(value: object) -> bool:
 
 
 def _without_class(value: Any) -> object:  # noqa: ANN401 - a container
-    """Return a list of a subclass as a plain one."""
     return list.copy(value) if isinstance(value, list) else value
 
 
@@ -169,7 +168,7 @@ def _is_added(then: Place, now: Place) -> bool:
 
 
 def _are_in(result: object, kept: Iterable[object]) -> bool:
-    """Return True if a result, or each of its first members, is one of the kept values."""
+    """Return True if a result, or all of its first members, are among the kept objects."""
     values = [*map(_result_of, kept)]
     members = gc.get_referents(*values)
     held: list[Any] = [*values, *members, *gc.get_referents(*members)]
@@ -222,7 +221,7 @@ def _look(
     value: Any,  # noqa: ANN401 - any object
     pending: list[tuple[str, Any]],
 ) -> Sequence[_Found]:
-    """Return what a value holds, and add what it reaches to the pending values."""
+    """Return the state held by a value, and append further values to `pending`."""
     kind = type(value)
     held: Sequence[_Found] = ()
     if kind is FunctionType and is_projects(value.__module__):
@@ -254,7 +253,6 @@ def _look(
 
 
 def _variables(function: Any) -> list[_Found]:  # noqa: ANN401 - a function
-    """Return the values of the variables that a function names."""
     codes, known = [function.__code__], function.__globals__
     defaults = (
         *(function.__defaults__ or ()),
@@ -282,7 +280,6 @@ def _variables(function: Any) -> list[_Found]:  # noqa: ANN401 - a function
 
 
 def _of_module(module: ModuleType, names: Iterable[str]) -> list[_Found]:
-    """Return the attributes of a module of the project that a function may name."""
     if not is_projects(module.__name__):
         return []
     held = vars(module)
@@ -323,12 +320,10 @@ class _Attributes(NamedTuple):
 
 
 def _just(value: Any) -> Callable[[], Any]:  # noqa: ANN401 - any object
-    """Return a function that returns a value."""
     return functools.partial(operator.getitem, (value,), 0)
 
 
 def _new_attributes(place: Place, owner: object) -> dict[str, object]:
-    """Return the new attributes of an object, if all of them are plain data."""
     old = set(place.before)
     new = {n: v for n, v in attributes(owner).items() if id(v) not in old}
     return new if _are_plain(new.values()) else {}
@@ -350,7 +345,6 @@ def _is_file_of_project(file: str) -> bool:
 
 
 def _array_state(value: Any) -> _State | None:  # noqa: ANN401 - any object
-    """Return the state of an array of numpy, or None if it cannot be written."""
     return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
 
 

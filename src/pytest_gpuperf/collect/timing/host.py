@@ -560,6 +560,5 @@ def _cpu_clock_is_fine(clock: Clock) -> bool:
 
 
 def _steps_ns(now_ns: Callable[[], int]) -> list[int]:
-    """Return the positive steps of a clock that is read again and again [ns]."""
     readings = [now_ns() for _ in range(_CLOCK_READINGS)]
     return [late - early for early, late in pairwise(readings) if late > early]

@@ -111,7 +111,6 @@ def copied(value: object) -> Original | None:
 
 
 def _saved(parts: Sequence[_Part]) -> Original | None:
-    """Return a copy, or None if memory is short or the type refuses."""
     try:
         return [save(value) for _, _, value, save in parts]
     except Exception:  # noqa: BLE001 - each library has its own errors

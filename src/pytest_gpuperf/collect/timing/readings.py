@@ -361,7 +361,6 @@ def median_clock_hz(readings: Iterable[Reading]) -> float | None:
 
 
 def _slow_places(readings: Sequence[Reading]) -> list[int]:
-    """Return the places of samples with an SM clock below 75 % of the median."""
     clocks_hz = [r.clock_hz for r in readings if r.clock_hz is not None]
     if not clocks_hz:
         return []

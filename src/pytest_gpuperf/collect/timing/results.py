@@ -169,7 +169,6 @@ def _is_used_up(value: object, levels: int) -> bool:
 
 
 def _is_at_end(file: Any) -> bool:  # noqa: ANN401 - any file
-    """Return True for a text or bytes in memory that were read to the end."""
     if type(file) not in {BytesIO, StringIO}:
         return False
     return bool(file.tell() >= len(file.getvalue()))

@@ -214,7 +214,7 @@ def _compared(changed: _Changed, probe: Probe) -> SameWork:
 
 
 def _compared_anew(changed: _Changed, probe: Probe) -> SameWork:
-    """Compare calls that each change the content anew, which is as they left it afterwards."""
+    """Compare calls that change the content each time. The content is then restored."""
     rewrite = changed.writer()
     if rewrite is None:
         return _NO_ROOM

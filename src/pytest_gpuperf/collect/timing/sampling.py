@@ -895,7 +895,6 @@ class CallSampler:
         yield Note(code="few-samples", text=text, doubt=fraction > _WIDE)
 
     def _garbage_notes(self) -> Iterator[Note]:
-        """Yield a note if collecting the garbage of a call takes a part of its time."""
         garbage = self._garbage()
         wall_s = statistics.median([r.wall_s for r in self.readings])
         if garbage is None or not _GARBAGE_SHARE < garbage.time_s / wall_s <= 1:
@@ -907,7 +906,6 @@ class CallSampler:
         yield Note(code="garbage", text=text)
 
     def _launch_notes(self, middle_s: float) -> Iterator[Note]:
-        """Yield a note on the launch in a short time by events."""
         returned_s = [r.returned_s for r in self.readings if r.returned_s is not None]
         held_s = min(statistics.median(returned_s or [0.0]), middle_s)
         # In a batch, a device that is slower than the host idles before the first call.
@@ -958,7 +956,7 @@ def _timed_waiting(
     synchronize: Callable[[], None] | None,
 ) -> tuple[int, int, object]:
     """
-    Return the time of a batch [ns], the time until it returned [ns] and its last
+    Return the time of a batch [ns], the time until the return [ns] and the last
     output.
 
     The device timers begin before the first reading and end after the second. Their

@@ -11,10 +11,13 @@ import re
 import zlib
 from typing import NamedTuple
 
-__all__ = ["FOREIGN_BYTES", "MARKS", "Foreign", "foreign"]
+__all__ = ["FOREIGN_BYTES", "MAGIC_BYTES", "MARKS", "Foreign", "foreign"]
 
 # The first bytes of a file, from which the tool that wrote it is identified.
 FOREIGN_BYTES = 65_536
+# The first bytes by which a compressed file or a binary is no text. What is inside of it
+# stays unknown.
+MAGIC_BYTES = 4
 # The first bytes of JSON whose keys are collected. A run takes a millisecond.
 _JSON_BYTES = 16_384
 # The first bytes of a text that name its encoding.
@@ -94,6 +97,10 @@ _COUNTERS = (
 )
 _MEASURE = "measure in a test (gpuperf.measure), and keep that run with --gpuperf-json"
 _IMPORT = "store its times with gpuperf baseline import STORE FILE, or " + _MEASURE
+_NVBENCH_JSON = (
+    "run the benchmark with --json FILE, and store the times of that file with gpuperf "
+    "baseline import STORE FILE"
+)
 _NSYS = f"{_COUNTERS}; nsys stats prints what this file has"
 _BROWSER = f"{_COUNTERS}; a browser shows this file at ui.perfetto.dev"
 _SMI = (
@@ -124,10 +131,18 @@ _NCU_CELL = (
 _NCU_HEAD = (
     rb'(?=(?:[^\n]*,)?"?Kernel Name"?\s*(?:,|$))(?=(?:[^\n]*,)?' + _NCU_CELL + rb")"
 )
+# Columns of axes and counters may stand around these.
+_NVBENCH_HEAD = (
+    rb"(?:Benchmark,Device,Device Name,|\|[^\n]*\| *(?:CPU|GPU) Time *\| *Noise *\|)"
+)
+_GOOGLE_HEAD = (
+    rb"(?:(?:[^\n]{0,200},)?name,iterations,real_time,cpu_time,time_unit\b"
+    rb"|Benchmark +Time +CPU +(?:Time Old|Iterations\b))"
+)
 _VALUED = rb"[^\n]{0,4000}[ \t][-+]?[\dNI][^\s,;]*\s*$"
 # The first kind with a matching sign counts. Files seen: of Nsight Systems 2023.4 to
-# 2025.5, ncu 2025, PyTorch's profiler 2.0, proton, pytest-benchmark, Google Benchmark,
-# KernelBench. The signs of the others follow the tools' documentation.
+# 2025.5, ncu 2025, PyTorch's profiler 2.0, proton, pytest-benchmark, nvbench, Google
+# Benchmark, KernelBench. The signs of the others follow the tools' documentation.
 _KINDS = (
     _Kind(
         _begins(rb"NVR\0"),
@@ -258,7 +273,10 @@ _KINDS = (
         _REPORT,
     ),
     _Kind(
-        _line(rb'(?: \*\* [^\n]{1,80} \(\w+\):|"?Time ?\(%\)"?,|"?Start \(ns\)"?,)'),
+        _line(
+            rb"(?: \*\* [^\n]{1,80} \(\w+\):"
+            rb'|"?(?:Time ?\(%\)|Start \(ns\)|Total \(MB\)"?,"?Count)"?,)'
+        ),
         "a table that nsys stats printed",
         _TIMES,
         _COUNTERS,
@@ -399,23 +417,35 @@ _KINDS = (
         _RESULTS,
         f"{_IMPORT}; nvbench's own scripts compare such files",
     ),
+    *(
+        _Kind(_line(sign), f"{form} that nvbench printed", _RESULTS, _NVBENCH_JSON)
+        for sign, form in (
+            (_NVBENCH_HEAD, "a table"),
+            (
+                rb"(?:\* SM Version: \d+ \(PTX Version: \d+\)|Pass: Cold: \d[\d.]*ms GPU,)",
+                "text",
+            ),
+        )
+    ),
+    _Kind(
+        _line(_GOOGLE_HEAD),
+        "a table that Google Benchmark printed",
+        _RESULTS,
+        f"{_REPORT}; compare.py of Google Benchmark compares files of --benchmark_out",
+    ),
     _Kind(
         _keys((1, b"context"), (2, b"num_cpus")),
         "a result of Google Benchmark",
         _RESULTS,
         f"{_REPORT}; compare.py of Google Benchmark compares such files",
     ),
-    _Kind(
-        _keys((2, b"compiled"), (2, b"correctness")),
-        "a result of KernelBench",
-        _RESULTS,
-        _MEASURE,
-    ),
-    _Kind(
-        _keys((3, b"mean"), (3, b"num_trials"), (3, b"hardware")),
-        "a result of KernelBench",
-        _RESULTS,
-        _MEASURE,
+    *(
+        _Kind(sign, "a result of KernelBench", _RESULTS, _MEASURE)
+        for sign in (
+            _keys((1, b"compiled"), (1, b"correctness")),
+            _keys((2, b"compiled"), (2, b"correctness")),
+            _keys((3, b"mean"), (3, b"num_trials"), (3, b"hardware")),
+        )
     ),
     *(
         _Kind(sign, "a result of a benchmark of vLLM", _RESULTS, _MEASURE)

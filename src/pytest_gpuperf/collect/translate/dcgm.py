@@ -84,6 +84,12 @@ _MAY_BE_NEGATIVE = {
     DcgmUnit.FLAG,
 }
 
+# Shares are clamped to these limits.
+_MOST = {DcgmUnit.RATIO: 1.0, DcgmUnit.PERCENT: 100.0}
+# A share is a quotient of counters that are not read at one moment, so it may exceed its
+# limit a little. A larger excess is likely another unit, and is said.
+_SLACK = 1.05
+
 
 class Field(Frozen, frozen=True, kw_only=True):
     """
@@ -138,8 +144,8 @@ def readings(
         values: Values by field in DCGM's units, or None if absent.
 
     Returns:
-        The readings in standard units, and a sentence for each invalid value. The rate
-        of all NVLinks is field 449, else the sum of 1011 and 1012.
+        The readings in standard units, and a sentence for each invalid value. Shares are
+        from 0 to 1. The rate of all NVLinks is field 449, else the sum of 1011 and 1012.
     """
     by_name: dict[str, Value | None] = {}
     notes = []
@@ -150,6 +156,9 @@ def readings(
         if value < 0 and source.unit not in _MAY_BE_NEGATIVE:
             notes.append(f"{source.names[0]} is below 0 and left out")
             continue
+        most = _MOST.get(source.unit)
+        if most is not None and value > _SLACK * most:
+            notes.append(f"{source.names[0]} is above {most:g} and read as {most:g}")
         converted = _CONVERT[source.unit](value)
         if not isfinite(converted):
             notes.append(f"{source.names[0]} is infinite and left out")
@@ -465,7 +474,6 @@ def exporter_records(
 
 
 def _whole_gpu(gpu: GpuKey) -> GpuKey:
-    """Return the GPU of an instance."""
     hostname, gpu_index, gpu_uuid = gpu
     return hostname, gpu_index, gpu_uuid.partition("/")[0]
 

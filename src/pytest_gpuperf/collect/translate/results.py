@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from pytest_gpuperf.collect.translate import MAGIC_BYTES, foreign
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen
 
+OF_RESULTS = "name a file of --benchmark-json, or of nvbench's --json"
 _RENAME = "write the file again with the tool"
 
 
@@ -182,12 +184,15 @@ def foreign_results(text: bytes, *, path: str) -> ForeignResults:
         raise
     # A ValueError is that of a number which is a text.
     except (msgspec.DecodeError, ValueError) as error:
-        raise RecordError(str(error), path=path, remedy=_RENAME) from error
-    raise RecordError(
-        "it is not a result of pytest-benchmark or nvbench",
-        path=path,
-        remedy="name a file of --benchmark-json, or of nvbench's --json",
-    )
+        if text.lstrip().startswith(b"{"):
+            raise RecordError(str(error), path=path, remedy=_RENAME) from error
+    packed, known = foreign(text[:MAGIC_BYTES]), foreign(text)
+    if packed is not None:
+        raise RecordError(packed.message, path=path, remedy=packed.remedy)
+    message = "it is not a result of pytest-benchmark or nvbench"
+    if known is not None:
+        message = known.message
+    raise RecordError(message, path=path, remedy=OF_RESULTS)
 
 
 def _of_pytest_benchmark(file: _PytestBenchmarkFile, path: str) -> ForeignResults:

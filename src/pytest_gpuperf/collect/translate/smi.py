@@ -184,15 +184,9 @@ class _Table:
         row = _cells(bare)
         if not row:
             return False
-        if not self.names:
-            message = "values without a header above them"
-            raise ValueError(message)
-        if len(row) != len(self.names):
-            message = f"{len(row)} values under {len(self.names)} names"
-            raise ValueError(message)
+        values = _by_name(self.names, [cell.strip() for cell in row])
         if self.is_of_gpus:
-            cells = (cell.strip() for cell in row)
-            self._take_row(dict(zip(self.names, cells, strict=True)), stamp, where)
+            self._take_row(values, stamp, where)
         return True
 
     def is_data(self, line: str) -> bool:
@@ -261,8 +255,18 @@ class _Table:
         return "", self.ids.index(gpu_id), gpu_id
 
 
+def _by_name(names: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """Return the cells of a row by column. Raises ValueError if the header does not fit."""
+    if not names:
+        message = "values without a header above them"
+        raise ValueError(message)
+    if len(cells) != len(names):
+        message = f"{len(cells)} values under {len(names)} names"
+        raise ValueError(message)
+    return dict(zip(names, cells, strict=True))
+
+
 def _stated(values: Mapping[str, str], name: str) -> str:
-    """Return a cell, or "" if the column or the value is absent."""
     text = values.get(name, "")
     return "" if _is_absent(text) else text
 
@@ -344,7 +348,6 @@ def _number(text: str, factor: float) -> float | None:
 
 
 def _names(line: str) -> list[str]:
-    """Return the column names of a header, or [] if the line is not a row of a table."""
     # A cell of 131,072 characters raises an error.
     with contextlib.suppress(csv.Error):
         return [_plain(cell) for cell in _cells(line)]
@@ -491,13 +494,7 @@ class _Monitor:
         cells = _monitor_cells(bare if self.is_stamped else line)
         if not cells:
             return False
-        if not self.names:
-            message = "values without a header above them"
-            raise ValueError(message)
-        if len(cells) != len(self.names):
-            message = f"{len(cells)} values under {len(self.names)} names"
-            raise ValueError(message)
-        values = dict(zip(self.names, cells, strict=True))
+        values = _by_name(self.names, cells)
         if not values["gpu"].isdecimal():
             message = f"{excerpt(values['gpu'])} is not the index of a GPU"
             raise ValueError(message)
@@ -566,7 +563,6 @@ class _Monitor:
 
 
 def _monitor_cells(line: str) -> list[str]:
-    """Return the cells of a line of dmon, in its own format or as CSV."""
     line = line.lstrip("#").lower()
     cells = line.split(",") if "," in line else line.split()
     return [cell.strip() for cell in cells]

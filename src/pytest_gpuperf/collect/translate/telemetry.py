@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +23,7 @@ _GLUED = "rows that were cut before a tool was started again, left out"
 _LEAST_HEAD = 10  # Characters of a header, by which it is found behind a cut row.
 _MOST_HEADS = 100
 _ABOVE, _BELOW = "lines above the rows, left out", "lines below the rows, left out"
+_BETWEEN = "lines between two outputs of the tool, left out"
 
 # A number with or without a unit, a time, or an absent value, as [N/A].
 _VALUE = re.compile(
@@ -136,8 +137,9 @@ def read_lines(text: str, reader: LineReader, *, path: str, remedy: str) -> Left
     """
     Pass the lines of a tool's output to a reader.
 
-    Tools print warnings above their first row and errors below the last one. Such lines
-    are left out, unless they have values. A last line without a line end may be cut and
+    Tools print warnings above their first row and errors below the last one, and a loop
+    prints a date between two outputs. Such lines are left out, unless they have values. A
+    last line without a line end may be cut and
     is left out, too, as is a row that was cut and goes on with the header of the next run.
 
     Args:
@@ -161,24 +163,28 @@ def read_lines(text: str, reader: LineReader, *, path: str, remedy: str) -> Left
     *lines, cut = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     left_out: LeftOut = {}
     rows: list[int] = []
-    faults: list[_Fault] = []
+    unread = _Unread()
     heads: set[str] = set()
     for number, line in enumerate(map(str.strip, lines), 1):
         where = f"line {number}"
         try:
             if reader.take(line, where):
                 rows.append(number)
+                unread.end_row()
+            elif line in heads:
+                unread.end_output()
             elif len(line) >= _LEAST_HEAD and len(heads) < _MOST_HEADS:
                 heads.add(line)
         except (ValueError, csv.Error) as error:
             head = max(filter(line.endswith, heads), key=len, default=None)
             if head is None:
                 fault = _Fault(number, line, str(error), is_data=reader.is_data(line))
-                faults.append(fault)
+                unread.faults.append(fault)
                 continue
             reader.take(head, where)
             row = excerpt(line.removesuffix(head))
             left_out.setdefault(_GLUED, []).append(f"{row} ({where})")
+    faults = unread.faults
     _refuse(faults, rows, path=path, remedy=remedy)
     if cut.strip():
         where = f"line {len(lines) + 1}"
@@ -189,7 +195,9 @@ def read_lines(text: str, reader: LineReader, *, path: str, remedy: str) -> Left
         left_out[_CUT] = [f"{excerpt(cut)} ({where})"]
     above = [fault for fault in faults if fault.number < rows[0]]
     below = [fault for fault in faults if fault.number > rows[-1]]
-    return left_out | _message(_ABOVE, above) | _message(_BELOW, below)
+    for reason, found in ((_ABOVE, above), (_BETWEEN, unread.between), (_BELOW, below)):
+        left_out |= _message(reason, found)
+    return left_out
 
 
 class _Fault(NamedTuple):
@@ -199,6 +207,39 @@ class _Fault(NamedTuple):
     line: str
     message: str
     is_data: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Unread:
+    """
+    The lines that a reader cannot read.
+
+    Attributes:
+        faults: Lines that may be a mistake.
+
+        between: Lines between the last row of an output and the header of the next one.
+    """
+
+    faults: list[_Fault] = field(default_factory=list)
+    between: list[_Fault] = field(default_factory=list)
+    # The number of faults above the last row.
+    above_count: int = 0
+
+    def end_row(self) -> None:
+        """Keep the lines above a row as faults."""
+        self.above_count = len(self.faults)
+
+    def end_output(self) -> None:
+        """Move the lines below the last row, unless they have other values than a time."""
+        below = self.faults[self.above_count :]
+        if not any(fault.is_data and not _is_time(fault.line) for fault in below):
+            self.between += below
+            del self.faults[self.above_count :]
+
+
+def _is_time(line: str) -> bool:
+    stamp, rest = split_stamp(line)
+    return bool(stamp) and not rest
 
 
 def _refuse(

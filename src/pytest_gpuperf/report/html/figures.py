@@ -503,7 +503,6 @@ def time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_band(share: float) -> str:
-    """Convert a share of the width to the units of a band."""
     return f"{_BAND_WIDTH * share:.1f}"
 
 

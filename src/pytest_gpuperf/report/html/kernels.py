@@ -464,7 +464,6 @@ def _name(use: KernelUse) -> str:
 
 
 def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
-    """Return the limiter of a kernel, or None without counters."""
     if analysis is None:
         return None
     bound, limiter = analysis.analysis.bound, analysis.analysis.limiter
@@ -491,7 +490,6 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
 
 
 def _part(part: float, whole: float) -> Bar | None:
-    """Return a part of a whole as a bar, or None if the whole is 0."""
     if whole <= 0:
         return None
     share = part / whole
