@@ -227,11 +227,62 @@ def test_code_that_the_loader_writes_into_may_reach_all() -> None:
     assert answers(bytes(filled), after)[ALONE] is CHANGED
 
 
+def at_place(address: int) -> bytes:
+    """Return the file with its first kernel as one instruction at an address."""
+    content = bytearray(REFERRING)
+    (table,) = (s for s in ElfFile(REFERRING).sections if s.name == ".symtab")
+    for start in range(table.start, table.start + table.size, 24):
+        (was,) = struct.unpack_from("<Q", content, start + 8)
+        if (was, content[start + 4] & 0xF) == (ADDRESS, 2):
+            struct.pack_into("<QQ", content, start + 8, address, 4)
+    descriptor, _ = span_of(REFERRING, f"{ALONE}.kd")
+    (distance,) = struct.unpack_from("<q", content, descriptor + 16)
+    struct.pack_into("<q", content, descriptor + 16, distance + address - ADDRESS)
+    return bytes(content)
+
+
+(ADDRESS,) = {s.start for s in ElfFile(REFERRING).symbols() if s.name == ALONE}
+
+
+def test_the_place_of_a_kernel_that_may_leave_it_is_code() -> None:
+    """Equal instructions lead from there to another function or variable."""
+    (helper,) = {s for s in ElfFile(REFERRING).symbols() if s.name == "helper"}
+    padding = helper.start + helper.size  # Of equal instructions.
+    first, second = at_place(padding), at_place(padding + 4)
+
+    assert answers(first, first)[ALONE] is SAME
+    assert answers(first, second)[ALONE] is CHANGED
+
+
+def test_the_page_that_a_linker_fills_is_no_data() -> None:
+    """Its size follows from the places of other kernels."""
+    content = bytearray(gold("row_sum_1024_4_gfx90a"))
+    file = ElfFile(bytes(content))
+    (index,) = (i for i, s in enumerate(file.sections) if s.name == ".relro_padding")
+    (table,) = struct.unpack_from("<Q", content, 40)
+    now = changed_at(bytes(content), table + 64 * index + 33)
+
+    assert answers(bytes(content), now) == {"row_sum": SAME}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "reason"),
+    [
+        (b".name\xa7reading", b".name\xa7calling", "two kernels calling"),
+        (b"\0reading\0", b"\0calling\0", "2 symbols calling"),
+    ],
+)
+def test_equal_names_are_refused(was: bytes, now: bytes, reason: str) -> None:
+    """Which code belongs to which of the kernels is not guessed."""
+    with pytest.raises(CaptureFormatError, match=reason):
+        identities(REFERRING.replace(was, now))
+
+
 def test_of_an_unknown_generation_all_code_counts() -> None:
     """Its instructions are not known; nor is where a kernel goes that does not end."""
     start, size = span_of(REFERRING, ALONE)
     unknown = REFERRING.replace(b"--gfx90a", b"--gfx803")
-    endless = changed_at(REFERRING, start + size - 2, bit=3)
+    endless = changed_at(REFERRING, start + size - 2)  # s_endpgm is now s_nop.
 
     for content in (unknown, endless):
         after = changed_at(content, start + size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -144,11 +145,13 @@ class _CodeFile:
             raise ValueError(message)
         own = self._bytes(section, start, size)
         code = [*self._target, own]
-        is_filled = any(0 <= r.place - start < size for r in self._relocations)
-        if is_filled or _may_leave(own, self._encoding):
+        first, after = (
+            bisect_left(self._filled, place) for place in (start, start + size)
+        )
+        if first < after or _may_leave(own, self._encoding):
             code += [start - self._origin, self._all_code]
-        after = _ENTRY_PLACE + _ENTRY.size
-        shape = descriptor[:_ENTRY_PLACE], descriptor[after:], _without_names(kernel)
+        end = _ENTRY_PLACE + _ENTRY.size
+        shape = descriptor[:_ENTRY_PLACE], descriptor[end:], _without_names(kernel)
         return AmdParts(code=code, shape=shape, data=self._data)
 
     def _place(self, name: str) -> tuple[int, int, int]:
@@ -168,11 +171,10 @@ class _CodeFile:
     def _bytes(self, index: int, start: int, size: int) -> bytes:
         section = self._file.sections[index]
         at = start - section.address
-        content = self._file.body(section)[at : at + size] if at >= 0 else b""
-        if len(content) != size:
+        if at < 0 or at + size > section.size or not section.has_bytes:
             message = f"a symbol is not in {section.name}"
             raise ValueError(message)
-        return content
+        return self._file.content[section.start + at : section.start + at + size]
 
     @cached_property
     def _target(self) -> tuple[str, int, int]:
@@ -228,6 +230,11 @@ class _CodeFile:
         return [relocation for several in tables for relocation in several]
 
     @cached_property
+    def _filled(self) -> list[int]:
+        """The addresses that the loader writes to, in order."""
+        return sorted(relocation.place for relocation in self._relocations)
+
+    @cached_property
     def _names(self) -> list[bytes]:
         """What the loader looks up to fill in addresses, if there are any."""
         return [
@@ -254,7 +261,7 @@ class _CodeFile:
                 del kept[at : at + _DESCRIPTOR_BYTES]
             if kept or not section.has_bytes:
                 content.append((section.flags, len(kept) or section.size, bytes(kept)))
-        return digest_of((content, self._metadata.get("amdhsa.printf")))
+        return digest_of(content)
 
 
 def _descriptor_name(kernel: Mapping[str, Any]) -> str:
