@@ -7,10 +7,10 @@ from pathlib import Path
 from fakes.project import Project
 
 # Of the package alone. Both may fall, and whoever raises one says why here. The last module
-# is `settings`, which `options` contained: pytest starts without it. The last 530 lines are
-# evidence of work that was not done, workloads and identities of a GPU's code, and the
-# reading of a file of the baseline line by line, which saves its size in memory.
-MOST_MODULES, MOST_LINES = 127, 49_700
+# is `settings`, which `options` contained: pytest starts without it. The last 600 lines are
+# evidence of work that was not done, workloads and identities of a GPU's code, the reading
+# of a file of the baseline line by line, and usual numbers that are written at once.
+MOST_MODULES, MOST_LINES = 127, 49_610
 # Whole rooms and libraries that such a run needs nothing of.
 NEVER = (
     "jinja2",

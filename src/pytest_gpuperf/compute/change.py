@@ -473,15 +473,17 @@ class Tables:
         log: float,
     ) -> list[float]:
         """Interpolate the reaches of a variance (given as a logarithm) between two table rows."""
-        rows = self._rows.setdefault((p_values, dof, extra), {})
+        key = p_values, dof, extra
+        rows = self._rows.get(key)
+        if rows is None:
+            rows = self._rows[key] = {}
         place = (log - self._low) / self._step if self._step else 0.0
         number = min(max(int(place), 0), _TABLE - 2)
-        for missing in (number, number + 1):
-            if missing in rows:
-                continue
-            variance = math.exp(self._low + self._step * missing)
-            reaches = self._direct(p_values, dof, variance, part, extra)
-            rows[missing] = [*map(math.log, reaches)]
+        if number not in rows or number + 1 not in rows:
+            for missing in {number, number + 1} - rows.keys():
+                variance = math.exp(self._low + self._step * missing)
+                reaches = self._direct(p_values, dof, variance, part, extra)
+                rows[missing] = [*map(math.log, reaches)]
         share = place - number
         # A loop, because each comprehension of each test is a call.
         reached = []

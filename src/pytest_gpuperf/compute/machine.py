@@ -244,8 +244,10 @@ def at_one_speed(
         or for half of the stored sessions, if the loops differ by more than a core can, or if
         a value is not positive.
     """
+    if not current.cores:
+        return None
     known = [*filter(_CORES, stored)]
-    if not current.cores or 2 * len(known) <= len(stored):
+    if 2 * len(known) <= len(stored):
         return None
     sessions = (*known, current)
     if min(map(min, map(_RUN_VALUES, (*stored, current)))) <= 0:
