@@ -33,16 +33,14 @@ class CodeIdentity(Frozen, frozen=True, kw_only=True):
     """
     The identity of the machine code of a kernel, or of several kernels.
 
-    Names, paths, debug information and other kernels of the file are not part of it.
+    Names, paths and debug information are not part of it, nor are other kernels of the file
+    that its code cannot reach.
 
     Attributes:
         code: Digest of the target and of all instructions with their control bits, called
-            functions included. Of AMD's code, of all code of the file if the kernel may
-            run any other than its own.
+            functions included.
 
-        shape: Digest of the limits of a launch: registers, stack, shared memory, barriers,
-            bounds of block and cluster, parameters. Of AMD's code, of the descriptor and
-            the metadata.
+        shape: Digest of the limits of a launch, as registers, stack and parameters.
 
         data: Digest of the initial content of all variables and constants that the code
             names. Of AMD's code, of all those of the file.
@@ -72,20 +70,6 @@ class CodeIdentity(Frozen, frozen=True, kw_only=True):
             raise RecordError(message, path="code_digest")
         code, shape, data = parts
         return cls(code=code, shape=shape, data=data)
-
-    @classmethod
-    def of_parts(cls, *, code: object, shape: object, data: object) -> CodeIdentity:
-        """
-        Return the identity of a kernel.
-
-        Args:
-            code: Target and instructions, as values that `digest_of` takes.
-
-            shape: The limits of a launch.
-
-            data: The initial content of what the code may read.
-        """
-        return cls(code=digest_of(code), shape=digest_of(shape), data=digest_of(data))
 
     @classmethod
     def of_kernels(cls, identities: Iterable[CodeIdentity]) -> CodeIdentity:

@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.binary.tools import NVDISASM, find_tool, refusal
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
-from pytest_gpuperf.model.identity import CodeIdentity
+from pytest_gpuperf.model.identity import CodeIdentity, digest_of
 
 _TIMEOUT_S = 120.0
 _INSTRUCTION = struct.Struct("<QQ")
@@ -102,7 +102,7 @@ def _identities(
 ) -> Mapping[str, CodeIdentity]:
     if is_code_object(content):
         return {
-            name: CodeIdentity.of_parts(**parts._asdict())
+            name: _identity(**parts._asdict())
             for name, parts in amd_parts(content).items()
         }
     module = read_module(content, label=label)
@@ -121,6 +121,12 @@ def _identities(
         name: _Walk(module, listing).identity(name, shapes.of(name))
         for name in module.kernels
     }
+
+
+def _identity(*, code: object, shape: object, data: object) -> CodeIdentity:
+    return CodeIdentity(
+        code=digest_of(code), shape=digest_of(shape), data=digest_of(data)
+    )
 
 
 def _needs_listing(module: CubinModule) -> bool:
@@ -245,9 +251,7 @@ class _Walk:
             else:
                 data.append(self._content(*self._variables[len(data)]))
         banks = sorted(self._banks.items())
-        return CodeIdentity.of_parts(
-            code=code, shape=shape, data=[data, banks, self._literals]
-        )
+        return _identity(code=code, shape=shape, data=[data, banks, self._literals])
 
     def _instructions(self, function: str) -> Iterator[tuple[int, int, object]]:
         """Yield both words of each instruction, and the targets of the addresses in it."""
