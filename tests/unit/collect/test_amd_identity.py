@@ -217,14 +217,20 @@ def test_addresses_belong_to_what_may_read_them() -> None:
         assert answers(REFERRING, changed_at(REFERRING, place)) == expected
 
 
-def test_code_that_the_loader_writes_into_may_reach_all() -> None:
-    """Its bytes are not those that run."""
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [(-8, SAME), (-7, CHANGED), (SIZE - 1, CHANGED), (SIZE, SAME)],
+)
+def test_code_that_the_loader_writes_into_may_reach_all(
+    distance: int, expected: Sameness
+) -> None:
+    """Its bytes are not those that run. An address has 8 of them."""
     (alone,) = {s for s in ElfFile(REFERRING).symbols() if s.name == ALONE}
     filled = bytearray(REFERRING)
-    struct.pack_into("<Q", filled, start_of(".rela.dyn"), alone.start + SIZE - 8)
+    struct.pack_into("<Q", filled, start_of(".rela.dyn"), alone.start + distance)
     after = changed_at(bytes(filled), START + SIZE)
 
-    assert answers(bytes(filled), after)[ALONE] is CHANGED
+    assert answers(bytes(filled), after)[ALONE] is expected
 
 
 def at_place(address: int) -> bytes:

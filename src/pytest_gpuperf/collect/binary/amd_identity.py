@@ -31,6 +31,7 @@ _ENTRY_PLACE = 16
 # Names, which are no part of the work.
 _NAMES = frozenset({".name", ".symbol", ".type_name"})
 
+_ADDRESS_BYTES = 8
 _WORD = struct.Struct("<I")
 # Of the upper bytes of words, those of SOPK, SOP1 and SOPP.
 _SCALAR = re.compile(rb"[\xb0-\xbf]")
@@ -146,7 +147,8 @@ class _CodeFile:
         own = self._bytes(section, start, size)
         code = [*self._target, own]
         first, after = (
-            bisect_left(self._filled, place) for place in (start, start + size)
+            bisect_left(self._filled, place)
+            for place in (start - _ADDRESS_BYTES + 1, start + size)
         )
         if first < after or _may_leave(own, self._encoding):
             code += [start - self._origin, self._all_code]
