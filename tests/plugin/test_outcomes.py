@@ -472,6 +472,7 @@ def test_two_measurements_need_two_names(project: Project) -> None:
     assert lines(
         ended, "FAILED", "test_twice", "already has a measurement without a name"
     )
+    assert lines(ended, 'another name, as gpuperf.measure(fn, …, name="second")')
     assert lines(ended, "FAILED", "test_numbers", "'ttft' is already the name")
     assert lines(ended, "FAILED", "test_taken", "'time' is already the name")
 
