@@ -105,7 +105,7 @@ def _page(name: str) -> str:
         return checkout.read_text("utf-8")
     except OSError as error:
         message = f"the page {name}.md is not part of this installation"
-        remedy = "install the package again: pip install --force-reinstall"
+        remedy = "install pytest-gpuperf again, from its wheel or its checkout"
         raise ConfigError(message, remedy=remedy) from error
 
 
