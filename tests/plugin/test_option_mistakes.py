@@ -145,7 +145,10 @@ def test_options_that_cannot_stand_together(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--gpuperf-baseline=nowhere", "there is no baseline at"),
+        (
+            "--gpuperf-baseline=nowhere",
+            "create it: pytest --gpuperf-update=new --gpuperf-baseline=nowhere",
+        ),
         ("--gpuperf-record=test_it.py", "cannot be written"),
     ],
 )
