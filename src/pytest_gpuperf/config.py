@@ -517,7 +517,9 @@ def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     wrong = [name for name in names if name not in allowed]
     if wrong or not names:
-        close = dict.fromkeys(like for name in wrong for like in _alike(name, allowed))
+        # Half of the characters: cpu is meant for cpu_model.
+        alike = (get_close_matches(name, allowed, n=3, cutoff=0.5) for name in wrong)
+        close = dict.fromkeys(name for names in alike for name in names)
         hint = "did you mean" if close else "write some of"
         message = (
             f"{', '.join(wrong) or 'nothing'} is not a {what}; {hint} "
@@ -525,11 +527,6 @@ def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
         )
         raise ValueError(message)
     return names
-
-
-def _alike(text: str, allowed: tuple[str, ...]) -> list[str]:
-    # Half of the characters: cpu is meant for cpu_model.
-    return get_close_matches(text, allowed, n=3, cutoff=0.5)
 
 
 def parse_collectors(text: str) -> tuple[str, ...]:

@@ -577,12 +577,12 @@ class Gate:
             _write(terminalreporter, complaint, red=True, bold=True)
 
     def _hides_reasons(self, terminalreporter: pytest.TerminalReporter) -> bool:
-        # A strict run fails these tests, and pytest prints why a test failed.
         config, counted = self.suite.config, self.suite.counted
-        if counted is None or config.disable or config.strict:
+        # A strict run fails these tests, and pytest prints why a test failed.
+        says_why = config.strict or terminalreporter.hasopt("skipped")
+        if counted is None or config.disable or says_why:
             return False
-        unmeasured = counted.of(Outcome.UNMEASURED)
-        return bool(unmeasured) and not terminalreporter.hasopt("skipped")
+        return bool(counted.of(Outcome.UNMEASURED))
 
     def pytest_unconfigure(self) -> None:
         """Remove the files of the run, and free the measurements."""
