@@ -228,3 +228,39 @@ def test_a_session_stores_which_code_it_measured(mixed: Project) -> None:
     ended.assert_outcomes(failed=1)
     assert lines(ended, "registers regressed (code): ")
     assert lines(ended, "cause: code: the machine code of the kernels changed")
+
+
+@pytest.mark.parametrize(
+    ("changes_code", "cause"),
+    [
+        (True, "cause: code: the machine code of the kernels changed"),
+        (False, "cause: code: the kernels have the same code, with other data"),
+    ],
+)
+def test_the_code_of_amd_names_the_cause(
+    project: Project, changes_code: bool, cause: str
+) -> None:
+    """No tool is needed, and more registers of the same code are not other code."""
+    project.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"registers": "0 %"})
+        def test_it(gpuperf):
+            gpuperf.binary("k.hsaco")
+    """)
+    was = (GOLD / "matmul_64_gfx942.hsaco").read_bytes()
+    (project.path / "k.hsaco").write_bytes(was)
+    project.run("--gpuperf-update=all").assert_outcomes(passed=1)
+    (stored,) = (f.read_text() for f in (project.path / ".gpuperf").rglob("*.json"))
+    now = was.replace(b".vgpr_count\x46", b".vgpr_count\x47")
+    if changes_code:
+        end = b"\0\0\x81\xbf"  # s_endpgm
+        now = now.replace(end, b"\1" + end[1:])
+    (project.path / "k.hsaco").write_bytes(now)
+    ended = project.run("--gpuperf-baseline=.gpuperf")
+
+    (identity,) = code_identities(was, runner=ProcessRunner()).values()
+    assert f'"code":"{CodeIdentity.of_kernels([identity])}"' in stored
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "registers regressed (code): ")
+    assert lines(ended, cause)

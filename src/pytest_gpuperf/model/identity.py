@@ -33,17 +33,17 @@ class CodeIdentity(Frozen, frozen=True, kw_only=True):
     """
     The identity of the machine code of a kernel, or of several kernels.
 
-    Names, paths, debug information and other kernels of the file are not part of it.
+    Names, paths and debug information are not part of it, nor are other kernels of the file
+    that its code cannot reach.
 
     Attributes:
         code: Digest of the target and of all instructions with their control bits, called
             functions included.
 
-        shape: Digest of the limits of a launch: registers, stack, shared memory, barriers,
-            bounds of block and cluster, parameters.
+        shape: Digest of the limits of a launch, as registers, stack and parameters.
 
         data: Digest of the initial content of all variables and constants that the code
-            names.
+            names. Of AMD's code, of all those of the file.
     """
 
     code: str

@@ -130,7 +130,9 @@ def change_notes(changes: Sequence[KernelChange]) -> list[str]:
         if chips
     ]
     if any(change.fate is Fate.MOVED and not change.steps for change in changes):
-        notes.append("moved without a reason: other code of the same size")
+        notes.append(
+            "moved without a reason: other code of the same size, or other data"
+        )
     return notes
 
 

@@ -141,8 +141,11 @@ def wrapped(
         if text:
             yield Line(whole, style)
         return
+    # A blank at the end would stay, as part of what is kept together.
     glued = re.sub(
-        r"(?<=\d) (?=\S)| (?=…)|(?<=…) |(?<=[<>]=) |(?<=limit) (?=\d)", _NO_BREAK, text
+        r"(?<=\d) (?=\S)| (?=…)|(?<=…) |(?<=[<>]=) |(?<=limit) (?=\d)",
+        _NO_BREAK,
+        text.rstrip(),
     )
     for part in textwrap.wrap(
         glued,

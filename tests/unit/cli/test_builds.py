@@ -369,6 +369,22 @@ def test_a_chip_is_chosen_among_files_for_several(
     assert "has no kernel" in run("inventory", tmp_path, "--target=gfx90a", code=4)
 
 
+@pytest.mark.parametrize(
+    ("name", "moved"), [("", 0), ("data_", 3), ("called_", 2), ("moved_", 2)]
+)
+def test_other_data_or_called_code_of_amd_moves_a_kernel(
+    name: str, moved: int, run: Commands
+) -> None:
+    """It needs no more of anything, but is not called the same."""
+    then, now = GOLD / "referring_gfx90a.hsaco", GOLD / f"referring_{name}gfx90a.hsaco"
+    text = run("compare", "--format=json", then, now)
+
+    results = {c["kernel"]: c["result"] for c in json.loads(text)["changes"]}
+    results.pop("first", None)  # Only the moved file has it.
+    assert [*results.values()].count("moved") == moved
+    assert [*results.values()].count("same") == 3 - moved
+
+
 def test_a_chosen_chip_that_one_file_hides_is_read_from_the_others(
     run: Commands, tmp_path: Path
 ) -> None:

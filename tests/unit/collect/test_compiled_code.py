@@ -138,6 +138,18 @@ def test_equal_code_of_one_name_is_known() -> None:
     assert identity(SHAPE) == expected(row_sum=ROW_SUM)
 
 
+def test_triton_keeps_the_code_for_amd() -> None:
+    """Its result for hip has a code object, and says how many threads a warp has."""
+    content = (GOLD / "row_sum_1024_4_gfx90a.hsaco").read_bytes()
+    compiled = CompiledKernel("row_sum", None)
+    compiled.asm = {"amdgcn": "", "hsaco": content}
+    compiled.metadata.warp_size = 64
+    made(compiled)
+
+    assert identity(replace(SHAPE, block=(256, 1, 1))) == expected(row_sum=content)
+    assert identity(SHAPE) is None
+
+
 def test_a_file_of_inductor_is_read(tmp_path: Path) -> None:
     """A kernel that keeps only its file is known as long as the file is there."""
     file = tmp_path / "row_sum.cubin"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.report.lines import INDENT, wrapped
@@ -16,12 +16,15 @@ from pytest_gpuperf.report.lines import INDENT, wrapped
     depth=st.integers(0, 2),
 )
 def test_a_text_that_fits_is_one_line(text: str, width: int, depth: int) -> None:
-    """Only a text that is too long, or has blanks to be dropped, is wrapped."""
+    """Only a text that is too long is wrapped."""
+    text, indent = text.rstrip(), INDENT * depth
+    assume(len(f"{indent}{text.expandtabs()}") <= width)
     lines = [line.text for line in wrapped(text, width=width, depth=depth)]
-    indent = INDENT * depth
 
     whole = textwrap.wrap(text, width=1000, initial_indent=indent)
-    if len(lines) <= 1:
-        assert lines == [line.replace("\u00a0", " ") for line in whole]
-    else:
-        assert len(f"{indent}{text.expandtabs()}") > width
+    assert lines == [line.replace("\u00a0", " ") for line in whole]
+
+
+def test_a_blank_at_the_end_is_dropped() -> None:
+    """It does not stay with the sign that it is kept together with."""
+    assert [line.text for line in wrapped("a … ", width=40)] == ["a …"]

@@ -131,7 +131,7 @@ def _of_part(
 ) -> Iterator[CodeObject]:
     if content[start : start + 4] == ELF_MAGIC:
         part = content[start:end]
-        yield CodeObject(target=_target_of(_metadata(ElfFile(part))), content=part)
+        yield CodeObject(target=_target_of(metadata_of(ElfFile(part))), content=part)
         return
     place = start
     while True:
@@ -237,15 +237,36 @@ def amd_kernels(code: CodeObject) -> tuple[KernelResources, ...]:
 
         struct.error: The file is damaged.
     """
-    metadata = _metadata(ElfFile(code.content))
+    kernels = stated_kernels(metadata_of(ElfFile(code.content)))
+    return tuple(_kernel(kernel, code.target) for kernel in kernels)
+
+
+def is_code_object(content: bytes) -> bool:
+    """Return True for code of AMD that is in no bundle."""
+    return _machine(content[:24]) == MACHINE_AMD
+
+
+def stated_kernels(metadata: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """
+    Return the facts of each kernel in the notes of a code object.
+
+    Raises:
+        ValueError: There is no list of kernels.
+    """
     kernels = metadata.get("amdhsa.kernels", [])
     if not isinstance(kernels, list) or not all(isinstance(k, dict) for k in kernels):
         message = "its note has no list of kernels"
         raise ValueError(message)
-    return tuple(_kernel(kernel, code.target) for kernel in kernels)
+    return kernels
 
 
-def _metadata(file: ElfFile) -> Mapping[str, Any]:
+def metadata_of(file: ElfFile) -> Mapping[str, Any]:
+    """
+    Return the notes of a code object.
+
+    Raises:
+        ValueError: The notes are damaged or missing, or of version 2.
+    """
     owners = set()
     for owner, kind, content in file.notes():
         owners.add((owner, kind))

@@ -24,7 +24,7 @@ _COMPILED = {
     "torch._inductor.runtime.static_cuda_launcher": "StaticallyLaunchedCudaKernel",
     "torch._inductor.runtime.static_triton_launcher": "StaticallyLaunchedCudaKernel",
 }
-_WARP_SIZE = 32  # On every NVIDIA chip.
+_WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
 _KEPT = 256  # Identities. One is 200 bytes, and reading one may take half a second.
 
 
@@ -33,9 +33,9 @@ class CompiledCode(Frozen, frozen=True, kw_only=True):
     A compiled kernel.
 
     Attributes:
-        name: The name of the function in the cubin.
+        name: The name of the function in the file.
 
-        content: The cubin.
+        content: The cubin, or the code object of AMD.
 
         threads_count: Threads of a block, or None if unknown.
 
@@ -74,7 +74,7 @@ def launched_identity(
     Args:
         shapes: The launched kernels.
 
-        runner: Starts nvdisasm, if needed.
+        runner: Starts nvdisasm, if a cubin needs it.
 
         modules: The loaded modules of Python by name.
 
@@ -133,10 +133,11 @@ def _compiled(names: set[str], classes: tuple[type, ...]) -> Iterator[CompiledCo
         if content is None:
             continue
         warps = _number(candidate, metadata, "num_warps")
+        warp_size = _number(candidate, metadata, "warp_size") or _WARP_SIZE
         yield CompiledCode(
             name=name,
             content=content,
-            threads_count=None if warps is None else warps * _WARP_SIZE,
+            threads_count=None if warps is None else warps * warp_size,
             shared_bytes=_number(candidate, metadata, "shared"),
         )
 
@@ -155,9 +156,11 @@ def _kernels(content: bytes, names: set[str]) -> Iterator[CompiledCode]:
 
 
 def _content(compiled: object) -> bytes | None:
-    """Return the cubin of a compiled kernel, or None if it was dropped."""
+    """Return the cubin or code object of a compiled kernel, or None if it was dropped."""
     forms = getattr(compiled, "asm", None)
-    content = forms.get("cubin") if isinstance(forms, Mapping) else None
+    content = None
+    if isinstance(forms, Mapping):
+        content = forms.get("cubin", forms.get("hsaco"))
     if isinstance(content, bytes):
         return content
     content = getattr(compiled, "cubin_raw", None)

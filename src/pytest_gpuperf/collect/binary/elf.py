@@ -18,7 +18,7 @@ _IDENT = ELF_MAGIC + b"\x02\x01"  # 64 bits, little endian
 _ABI_VERSION = 8  # EI_ABIVERSION, an index of the identification.
 _RELOCATABLE = 1  # ET_REL
 # Values of sh_type.
-_SYMBOLS, _RELA, _NOTES, _NO_BYTES, _REL = 2, 4, 7, 8, 9
+_SYMBOLS, _RELA, _NOTES, _NO_BYTES, _REL, _LOADER_SYMBOLS = 2, 4, 7, 8, 9, 11
 # Values of the type of a symbol.
 _FUNCTION, _OF_SECTION = 2, 3
 _LONGEST_NAME_BYTES = 65_536  # A mangled name of C++ has some 4,000 at most.
@@ -189,13 +189,15 @@ class ElfFile:
 
     def symbols(self) -> Iterator[Symbol]:
         """
-        Yield the symbols in order.
+        Yield the symbols in order, of a stripped file those that its loader needs.
 
         Raises:
             ValueError: A table of symbols is damaged.
         """
+        kinds = {section.kind for section in self.sections}
+        kind = _SYMBOLS if _SYMBOLS in kinds else _LOADER_SYMBOLS
         for table in self.sections:
-            if table.kind != _SYMBOLS:
+            if table.kind != kind:
                 continue
             if table.link >= len(self.sections) or table.size % _SYMBOL.size:
                 message = f"{table.name or 'the table of symbols'} is damaged"

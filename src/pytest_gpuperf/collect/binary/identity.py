@@ -1,4 +1,4 @@
-"""The identity of the machine code of the kernels in a cubin."""
+"""The identity of the machine code of the kernels in a cubin or code object."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_gpuperf.collect.binary.amd import is_code_object
+from pytest_gpuperf.collect.binary.amd_identity import amd_parts
 from pytest_gpuperf.collect.binary.elf import Relocation, Symbol
 from pytest_gpuperf.collect.binary.module import (
     ADDRESSES,
@@ -63,13 +65,13 @@ def code_identities(
     content: bytes, *, runner: Runner, label: str = "", tool: str | None = None
 ) -> Mapping[str, CodeIdentity]:
     """
-    Return the identity of each kernel in a cubin, by the kernel's name.
+    Return the identity of each kernel in a cubin or code object, by the kernel's name.
 
-    nvdisasm is needed if the file has constants, variables or separate functions, because
-    their places are part of the instructions.
+    nvdisasm is needed if a cubin has constants, variables or separate functions, because
+    their places are part of the instructions. Code of AMD needs no tool.
 
     Args:
-        content: A whole, linked cubin.
+        content: A whole, linked cubin, or a code object of AMD.
 
         runner: Starts nvdisasm.
 
@@ -78,7 +80,7 @@ def code_identities(
         tool: The path of nvdisasm, or None to search for it.
 
     Raises:
-        CaptureFormatError: The content is no cubin, or is damaged.
+        CaptureFormatError: The content is neither, or is damaged.
 
         CollectorUnavailableError: nvdisasm is needed and missing, or the chip is older than
             Volta.
@@ -98,6 +100,11 @@ def code_identities(
 def _identities(
     content: bytes, *, runner: Runner, label: str, tool: str | None
 ) -> Mapping[str, CodeIdentity]:
+    if is_code_object(content):
+        return {
+            name: _identity(**parts._asdict())
+            for name, parts in amd_parts(content).items()
+        }
     module = read_module(content, label=label)
     if module.chip < _FIRST_CHIP:
         raise CollectorUnavailableError(
@@ -114,6 +121,12 @@ def _identities(
         name: _Walk(module, listing).identity(name, shapes.of(name))
         for name in module.kernels
     }
+
+
+def _identity(*, code: object, shape: object, data: object) -> CodeIdentity:
+    return CodeIdentity(
+        code=digest_of(code), shape=digest_of(shape), data=digest_of(data)
+    )
 
 
 def _needs_listing(module: CubinModule) -> bool:
@@ -174,8 +187,8 @@ class _Shapes:
                 name = module.symbols[symbol].name
                 self._of_symbols.setdefault(name, []).append((_OF_SYMBOL[key], number))
 
-    def of(self, kernel: str) -> str:
-        """Return the digest of a kernel's shape."""
+    def of(self, kernel: str) -> Sequence[tuple[str, object]]:
+        """Return the facts of a kernel's shape."""
         facts: list[tuple[str, object]] = [*self._of_symbols.get(kernel, ())]
         for key, value in self._module.attributes(f"{INFO}.{kernel}"):
             if key in _OF_KERNEL:
@@ -184,7 +197,7 @@ class _Shapes:
         code = self._module.section(CODE + kernel)
         facts.append(("shared", 0 if shared is None else shared.size))
         facts.append(("barriers of the section", 0 if code is None else code.barriers))
-        return digest_of(sorted(facts, key=repr))
+        return sorted(facts, key=repr)
 
 
 class _Indirect(NamedTuple):
@@ -222,7 +235,7 @@ class _Walk:
         index = module.by_name.get(ADDRESSES, -1)
         self._addresses = {r.place: r for r in module.relocations.get(index, ())}
 
-    def identity(self, kernel: str, shape: str) -> CodeIdentity:
+    def identity(self, kernel: str, shape: object) -> CodeIdentity:
         """Return the identity of a kernel. A walk has one kernel."""
         code: list[object] = [self._module.chip]
         data: list[object] = []
@@ -238,11 +251,7 @@ class _Walk:
             else:
                 data.append(self._content(*self._variables[len(data)]))
         banks = sorted(self._banks.items())
-        return CodeIdentity(
-            code=digest_of(code),
-            shape=shape,
-            data=digest_of([data, banks, self._literals]),
-        )
+        return _identity(code=code, shape=shape, data=[data, banks, self._literals])
 
     def _instructions(self, function: str) -> Iterator[tuple[int, int, object]]:
         """Yield both words of each instruction, and the targets of the addresses in it."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from pytest_gpuperf.collect.binary.amd import is_code_object
+from pytest_gpuperf.collect.binary.amd_identity import amd_parts
 from pytest_gpuperf.collect.binary.elf import ElfFile
 from pytest_gpuperf.collect.binary.read import Cubin
 from pytest_gpuperf.errors import CaptureFormatError
@@ -49,16 +52,29 @@ def listed_kernels(
     # Which kernel calls them is not read, so each of them belongs to all kernels.
     called = sorted(code for name, code in functions.items() if name not in names)
     shared = digest_of(called) if called else ""
+    of_amd = _of_amd(cubin.content)
     return [
-        _listed(kernel, functions.get(kernel.name, b""), shared, demangle)
+        _listed(kernel, code, of_amd.get(kernel.name, (code, shared)), demangle)
         for kernel in cubin.kernels
+        for code in (functions.get(kernel.name, b""),)
     ]
+
+
+def _of_amd(content: bytes) -> Mapping[str, Sequence[object]]:
+    """Return what makes the identity of AMD's kernels, which is read without a tool."""
+    if not is_code_object(content):
+        return {}
+    try:
+        return amd_parts(content)
+    except (ValueError, struct.error):
+        # Files without symbols of their code are listed by their notes and functions.
+        return {}
 
 
 def _listed(
     kernel: KernelResources,
     code: bytes,
-    shared: str,
+    reached: Sequence[object],
     demangle: Callable[[str], str | None],
 ) -> ListedKernel:
     spills_bytes = kernel.spills_bytes
@@ -82,7 +98,7 @@ def _listed(
         scalar_spills=kernel.scalar_spills_count,
         shared_bytes=kernel.shared_bytes,
         code_bytes=len(code),
-        digest=digest_of((shape, code, shared)),
+        digest=digest_of((shape, *reached)),
     )
 
 
