@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from enum import Enum
 from operator import attrgetter
 from pathlib import PurePath
@@ -421,7 +422,7 @@ def parse_regression(text: str) -> float | None:
     try:
         return _parse_percent(text)
     except ValueError:
-        message = "write a percentage, as 5%, or off"
+        message = "write a percentage of 0 or more, as 5%, or off"
         raise ValueError(message) from None
 
 
@@ -516,7 +517,14 @@ def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     wrong = [name for name in names if name not in allowed]
     if wrong or not names:
-        message = f"{', '.join(wrong) or 'nothing'} is not a {what}; write some of {', '.join(allowed)}"
+        # Half of the characters: cpu is meant for cpu_model.
+        alike = (get_close_matches(name, allowed, n=3, cutoff=0.5) for name in wrong)
+        close = dict.fromkeys(name for names in alike for name in names)
+        hint = "did you mean" if close else "write some of"
+        message = (
+            f"{', '.join(wrong) or 'nothing'} is not a {what}; {hint} "
+            f"{', '.join(close or allowed)}"
+        )
         raise ValueError(message)
     return names
 

@@ -269,7 +269,7 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
         (("show",), 2, "required: FILE"),
         (("show", "x.json", "--format=xml"), 2, "'xml' is not one of"),
         (("show", "x.json", "--metrics=,"), 2, "--metrics: no metric is named"),
-        (("compare", "one.json"), 2, "the newest last"),
+        (("compare", "one.json"), 2, "gpuperf compare .gpuperf run.json"),
         (("compare", "a", "b", "--max-regression=5"), 2, "write 5% or off"),
         (("compare", "a", "b", "--max-regression=x"), 2, "write 5% or off"),
         (("compare", "a", "b", "--max-regression=-5%"), 2, "write 5% or off"),

@@ -26,7 +26,12 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
         assert run.outlines.count(COMMAND) == 1
     assert not lines(ended[0], "and detects")  # one session says nothing of its spread
     for run in ended[1:5]:
-        assert lines(run, "or more in half of its tests", "(with 2 more: ")
+        assert lines(
+            run,
+            "and detects slowdowns of ",
+            "or more in half of its tests",
+            "(with 2 more: ",
+        )
     assert lines(ended[4], "the baseline has 5 sessions")
     assert lines(ended[5], "nothing was stored: every baseline has enough sessions")
 

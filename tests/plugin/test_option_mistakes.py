@@ -58,6 +58,25 @@ def test_a_share_of_tests_needs_no_sign(project: Project, share: str) -> None:
     assert lines(bad, "write a percentage, as 5%")
 
 
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("compare-across=gpu", "gpu is not a fact; did you mean gpu_name"),
+        ("collectors=cupty", "cupty is not a collector; did you mean cupti"),
+        ("collectors=magic", "magic is not a collector; write some of auto, replay"),
+        ("max-regression=-5%", "write a percentage of 0 or more, as 5%, or off"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_a_right_one(
+    project: Project, argument: str, said: str
+) -> None:
+    """With what was meant, where a name is like it."""
+    ended = project.run(f"--gpuperf-{argument}")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, f"gpuperf: --gpuperf-{argument}: {said}")
+
+
 def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
     """The same mistakes in an ini file name the ini option."""
     values = "\n".join(f"{n.replace('-', '_')} = {WRONG[n]}" for n in WRONG)
@@ -126,7 +145,10 @@ def test_options_that_cannot_stand_together(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--gpuperf-baseline=nowhere", "there is no baseline at"),
+        (
+            "--gpuperf-baseline=nowhere",
+            "create it: pytest --gpuperf-update=new --gpuperf-baseline=nowhere",
+        ),
         ("--gpuperf-record=test_it.py", "cannot be written"),
     ],
 )

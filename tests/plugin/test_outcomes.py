@@ -125,6 +125,21 @@ def test_asking_first_is_not_held_against_a_test(project: Project) -> None:
     assert project.run().parseoutcomes() == {"passed": 1}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_shown"),
+    [((), True), (("-rs",), False), (("--gpuperf-strict",), False)],
+)
+def test_a_run_says_how_to_see_what_an_unmeasured_test_needs(
+    project: Project, arguments: tuple[str, ...], is_shown: bool
+) -> None:
+    """pytest prints why a test was skipped only on request, and why it failed always."""
+    project.write("def test_it(gpuperf): pass")
+    ended = project.run(*arguments)
+
+    shown = lines(ended, "pytest -rs prints what each unmeasured test needs")
+    assert bool(shown) is is_shown
+
+
 def test_a_test_that_measures_nothing_is_unmeasured(project: Project) -> None:
     """Who takes the fixture and never calls it has nothing to show for it."""
     project.write("def test_it(gpuperf):\n    pass\n")
@@ -457,6 +472,7 @@ def test_two_measurements_need_two_names(project: Project) -> None:
     assert lines(
         ended, "FAILED", "test_twice", "already has a measurement without a name"
     )
+    assert lines(ended, 'another name, as gpuperf.measure(fn, …, name="second")')
     assert lines(ended, "FAILED", "test_numbers", "'ttft' is already the name")
     assert lines(ended, "FAILED", "test_taken", "'time' is already the name")
 

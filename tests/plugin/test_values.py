@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import pickle
 from importlib.metadata import version
 
@@ -11,6 +12,7 @@ import pytest
 import pytest_gpuperf
 from fakes.project import Project, lines
 from pytest_gpuperf import Figure
+from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.fixture import Ledger, Pair, Perf
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
@@ -179,6 +181,16 @@ def test_an_assert_on_an_end_of_the_interval_judges_the_test(project: Project) -
     assert lines(ended, "1 passed its own assert")
     assert lines(ended, "1 without marker limit or baseline")
     assert lines(ended, "assert time.high", ">= 1")
+
+
+def test_a_limit_in_quotes_is_refused_in_an_assert(perf: Perf) -> None:
+    """The marker takes a text with a unit; an assert compares numbers."""
+    for compare in (operator.lt, operator.le, operator.gt, operator.ge):
+        with pytest.raises(
+            MeasureError, match=r"time: '5 ms' is not a number; .* 5 \* ms"
+        ):
+            compare(perf.time, "5 ms")
+    assert perf.time != "5 ms"
 
 
 def test_compare_measures_both_sides(project: Project) -> None:

@@ -606,8 +606,8 @@ def _outlook_remarks(values: _Values, outlook: _Outlook, place: str) -> Iterator
     if outlook.sees is not None and outlook.sees_later is not None:
         limit = display.change(_LIMIT, signed=False)
         yield (
-            f"it detects {display.least(outlook.sees)} or more at a limit of {limit}; with "
-            f"{MORE_SESSIONS} more sessions {display.least(outlook.sees_later)}"
+            f"it detects slowdowns of {display.least(outlook.sees)} or more at a limit of "
+            f"{limit}; with {MORE_SESSIONS} more sessions {display.least(outlook.sees_later)}"
         )
         if not any(value.alone_values for _, value in values):
             yield (

@@ -116,7 +116,8 @@ def compare(arguments: argparse.Namespace) -> int:
         raise ConfigError(message, remedy="name one with --against, or drop it")
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
-        raise ConfigError(message, remedy="name the older runs first, the newest last")
+        remedy = "name the older runs first: gpuperf compare .gpuperf run.json"
+        raise ConfigError(message, remedy=remedy)
     if binaries:
         from pytest_gpuperf.cli.builds import compare_code
 

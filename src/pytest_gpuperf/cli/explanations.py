@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf import errors
 from pytest_gpuperf.cli.output import each, print_bytes
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.frozen import Frozen
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import argparse
 
 # Also the order of the answers.
-_PAGES = ("messages", "metrics", "reference", "measuring-well", "glossary")
+_PAGES = ("start", "messages", "metrics", "reference", "measuring-well", "glossary")
 _HEADING = re.compile(r"(#+) (.*)")
 _CODE = re.compile(r"`([^`]+)`")
 # A point of a list that begins with names alone.
@@ -104,7 +105,7 @@ def _page(name: str) -> str:
         return checkout.read_text("utf-8")
     except OSError as error:
         message = f"the page {name}.md is not part of this installation"
-        remedy = "install the package again: pip install --force-reinstall"
+        remedy = "install pytest-gpuperf again, from its wheel or its checkout"
         raise ConfigError(message, remedy=remedy) from error
 
 
@@ -154,6 +155,9 @@ def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
     """
     wanted = name.strip("*`").split("=")[0].lower()
     spellings = {wanted, f"--{wanted}", f"--gpuperf-{wanted}", wanted.replace("_", "-")}
+    # A traceback prints the class of an error, with its module.
+    kind = getattr(errors, name.strip(":").rpartition(".")[2], None)
+    spellings |= {getattr(kind, "slug", wanted)}
     # The page has one row for the instructions of a class, in loops and in all code.
     spellings.add(wanted.replace("instructions.loop.", "instructions."))
     found = [entry for entry in entries if spellings.intersection(entry.names)]
@@ -166,8 +170,8 @@ def _found(name: str, entries: Sequence[PageEntry]) -> Sequence[PageEntry]:
         f"did you mean {' or '.join(like)}?"
         if like
         else (
-            "name a reason or an error (docs/messages.md), a metric, an option, a note or a "
-            "word of the glossary"
+            "name a verdict, a reason or an error (docs/messages.md), a metric, an option, a "
+            "note or a word of the glossary"
         )
     )
     raise ConfigError(message, remedy=remedy)

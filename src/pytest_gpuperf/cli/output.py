@@ -299,7 +299,12 @@ def read_file(path: str, *, remedy: str) -> bytes:
         message = error.strerror or str(error)
         if error.errno not in {errno.EINVAL, errno.EFBIG}:
             message = f"it cannot be read ({message})"
-            remedy = "check the path and its permissions"
+            is_missing = error.errno == errno.ENOENT
+            remedy = (
+                f"check the path, or {remedy}"
+                if is_missing
+                else "check the path and its permissions"
+            )
         raise RecordError(message, path=path, remedy=remedy) from error
 
 

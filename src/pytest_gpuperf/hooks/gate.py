@@ -25,7 +25,7 @@ from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.run import MachineShift, Measured
-from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Cause, Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
@@ -569,10 +569,20 @@ class Gate:
         details = self.suite.verbose_remarks if verbose else ()
         for remark in (*self.suite.remarks, *details):
             _write(terminalreporter, remark)
+        if self._hides_reasons(terminalreporter):
+            _write(terminalreporter, terminal.NEEDS_LINE)
         for frame in self._raised.splitlines():
             terminalreporter.write_line(frame, red=True)
         for complaint in self.suite.complaints:
             _write(terminalreporter, complaint, red=True, bold=True)
+
+    def _hides_reasons(self, terminalreporter: pytest.TerminalReporter) -> bool:
+        config, counted = self.suite.config, self.suite.counted
+        # A strict run fails these tests, and pytest prints why a test failed.
+        says_why = config.strict or terminalreporter.hasopt("skipped")
+        if counted is None or config.disable or says_why:
+            return False
+        return bool(counted.of(Outcome.UNMEASURED))
 
     def pytest_unconfigure(self) -> None:
         """Remove the files of the run, and free the measurements."""

@@ -264,7 +264,9 @@ def _quantity(text: str, place: int, metric: str) -> Quantity:
         if trailing:
             message = f"{trailing.strip()!r} stands after the limit"
             column = text.rindex(trailing.strip())
-            raise _syntax(message, "write one limit in each text", text, column)
+            raise _syntax(
+                message, 'give each limit its own text: limits=["…", "…"]', text, column
+            )
     expected = METRICS[metric].unit if metric in METRICS else None
     try:
         return parse_quantity(rest, si=expected)
@@ -287,7 +289,9 @@ def _check_unit(text: str, metric: str, quantity: Quantity) -> None:
         remedy = f"write it as {_EXAMPLES.get(expected, f'a number of {expected}')}"
     elif quantity.si is None and expected not in _UNITLESS:
         message = f"{metric} needs a unit"
-        remedy = f"write it as {_EXAMPLES.get(expected, f'{value:g} {expected}')}"
+        # The number is the writer's; its unit can only be guessed.
+        unit = _EXAMPLES.get(expected, expected).rpartition(" ")[2]
+        remedy = f"write its unit, as {value:g} {unit}"
     elif quantity.si is None and expected == "fraction" and value > 1:
         message = f"{value:g} is more than the whole of {metric}"
         remedy = f"write {value:g} %, or a fraction up to 1"

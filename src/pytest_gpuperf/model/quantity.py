@@ -155,7 +155,11 @@ def unit_named(text: str, *, si: str | None = None) -> Unit:
     proposed = [
         name for name, unit in UNITS.items() if si in {None, unit.si} and name.isascii()
     ]
-    close = difflib.get_close_matches(text, proposed, n=3, cutoff=0.4)
+    # A whole word, as milliseconds, is like a wrong symbol by chance.
+    is_word = len(text) > max(map(len, proposed), default=0)
+    close = (
+        [] if is_word else difflib.get_close_matches(text, proposed, n=_FEW, cutoff=0.4)
+    )
     usual = _COMMON if si is None else proposed[:_FEW]
     message = f"unknown unit {text!r}"
     remedy = f"write one of: {', '.join(close or usual)}"

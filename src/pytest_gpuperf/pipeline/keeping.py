@@ -564,7 +564,8 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     effects = _effects_seen(suite, cases, keys)
     if effects:
         later = _effects_seen(suite, cases, keys, more_sessions=MORE_SESSIONS)
-        text += f" and detects {display.least(median([*effects.values()]))} or more"
+        seen = display.least(median([*effects.values()]))
+        text += f" and detects slowdowns of {seen} or more"
         more = f"with {MORE_SESSIONS} more: {display.least(median([*later.values()]))}"
         if len(effects) > 1:
             worst = max(effects, key=effects.__getitem__)

@@ -27,6 +27,7 @@ from pytest_gpuperf.baseline.store import (
     folder_name,
     names_database,
     open_store,
+    storing_command,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
@@ -157,7 +158,9 @@ class Memory:
                 # in it.
                 lenient=not (self._config.baseline_named or updating),
             )
-        except BaselineMissingError:
+        except BaselineMissingError as error:
+            if not names_database(place):  # The name of a database is complete.
+                error.remedy = f"create it: {storing_command(self.place())}"
             raise
         except BaselineError as error:
             fallback = self._config.baseline_fallback

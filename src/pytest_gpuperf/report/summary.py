@@ -363,6 +363,9 @@ def _undecided(
         reason = "without a limit (--gpuperf-max-regression=off)"
     elif "gpuperf_against" in options:
         reason = "not compared with the revision"
+    elif "gpuperf_baseline" in options:
+        # The store has the test; its marker has max_regression="off".
+        reason = "without a limit"
     else:
         reason = "without marker limit or baseline"
     texts = []  # Undecided second verdicts.

@@ -47,6 +47,7 @@ from pytest_gpuperf.report.summary import (
 
 __all__ = [
     "ALONE_INTERRUPTED",
+    "NEEDS_LINE",
     "Line",
     "Style",
     "alone_line",
@@ -93,6 +94,7 @@ ALONE_INTERRUPTED = (
     "gpuperf: Ctrl-C ended the process that measures tests alone; what the suite measured "
     "is stored without it"
 )
+NEEDS_LINE = "pytest -rs prints what each unmeasured test needs"
 _WIDTH = 100
 # Verdicts with the same reason share a block if there are more than this.
 _MANY_ALIKE = 3

@@ -10,7 +10,7 @@ import pytest
 from pytest_gpuperf import cli, errors, options
 from pytest_gpuperf.cli import explanations
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.verdict import Reason
+from pytest_gpuperf.model.verdict import Outcome, Reason
 
 ROOT = Path(__file__).parents[3]
 SLUGS = [
@@ -19,7 +19,7 @@ SLUGS = [
     if isinstance(kind, type) and issubclass(kind, errors.GpuPerfError)
 ]
 OPTIONS = [f"--{name}" for name, _, _ in options._OPTIONS]
-NAMES = [*(reason.value for reason in Reason), *SLUGS, *METRICS, *OPTIONS]
+NAMES = [*(reason.value for reason in Reason), *SLUGS, *METRICS, *OPTIONS, *Outcome]
 
 
 def printed(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
@@ -31,7 +31,7 @@ def printed(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
 def test_every_name_that_is_printed_is_explained(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    """Each reason, error, metric and option has an entry on a page."""
+    """Each reason, error, metric, option and verdict has an entry on a page."""
     answer = json.loads(printed(capfdbinary, *NAMES, "--format=json"))
 
     assert answer["schema"] == "pytest-gpuperf/explain/1"
@@ -60,6 +60,24 @@ def test_a_metric_is_explained_with_the_counters_that_it_is_made_of(
 
     assert "metric: dram.bytes\n" in text
     assert "dram__bytes.sum" in text
+
+
+def test_a_verdict_is_explained_with_what_to_do(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """The word of a row of the report is all that its reader knows."""
+    text = " ".join(printed(capfdbinary, "blind").split())
+
+    assert "compare with a revision" in text
+
+
+def test_an_error_is_found_by_the_class_of_its_traceback(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """pytest prints the class with its module, and a colon."""
+    text = printed(capfdbinary, "pytest_gpuperf.errors.CounterPermissionError:")
+
+    assert text.startswith("counter-permission (messages)\n")
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,16 @@ def test_a_file_that_cannot_be_read_is_named(
     assert f"{unreadable}: it cannot be read" in said
 
 
+def test_a_missing_run_is_answered_with_what_writes_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The path may be right, and the run never kept."""
+    assert cli.main(["report", "no/run.json", "-o", "-"]) == 4
+
+    said = capsys.readouterr().err
+    assert "remedy: check the path, or give a file written by --gpuperf-json" in said
+
+
 def test_every_exit_status_of_pytest_is_one_of_the_command() -> None:
     """By pytest's own list: a status that it adds later is placed here first."""
     codes = {

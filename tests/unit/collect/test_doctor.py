@@ -533,7 +533,12 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "no ncu": (
         lambda box: box.drop("/usr/bin/ncu"),
-        *("ncu", STOPS, "not on PATH", "apt-get install cuda-nsight-compute-13-0"),
+        *(
+            "ncu",
+            STOPS,
+            "not on PATH",
+            ", then: sudo apt-get install cuda-nsight-compute",
+        ),
     ),
     "ncu beside PATH": (
         lambda box: move(

@@ -188,7 +188,7 @@ _TEXTS = [  # text, column, message, remedy
         "time <= 60 us s",
         14,
         "'s' stands after the limit",
-        "write one limit in each text",
+        'give each limit its own text: limits=["…", "…"]',
     ),
     (
         "registers[r] <= 3",
@@ -346,8 +346,9 @@ def test_a_unit_that_does_not_fit_is_refused(text: str, message: str) -> None:
         (" time <= 60 GB ", "write it as 60 us"),
         ("registers <= 64 %", "write it as a bare number"),
         ("roofline.intensity >= 3 s", "write it as a number of FLOP/B"),
-        (" energy <= 5 ", "write it as 5 mJ"),
-        ("power <= 5", "write it as 300 W"),
+        (" energy <= 5 ", "write its unit, as 5 mJ"),
+        ("power <= 5", "write its unit, as 5 W"),
+        ("time <= 5", "write its unit, as 5 us"),
         (" roofline.fraction >= 80", "write 80 %, or a fraction up to 1"),
     ],
 )

@@ -247,13 +247,13 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
         (
             "time",
             Kind.BINARY,
-            "a compiled kernel does not say it: nothing runs",
+            "a compiled kernel does not have this metric: nothing runs",
             "take it with gpuperf.measure, gpuperf.range or gpuperf.steps",
         ),
         (
             "mfu",
             Kind.BINARY,
-            "a compiled kernel does not say it: nothing runs",
+            "a compiled kernel does not have this metric: nothing runs",
             "take it with gpuperf.steps",
         ),
         (
@@ -271,7 +271,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
         (
             "dram.bytes",
             Kind.RANGE,
-            "timing a block does not give it",
+            "timing a block does not give this metric",
             (
                 "take it with gpuperf.capture, or declare what it is made of "
                 "(counters=[…], gpuperf explain dram.bytes)"
@@ -280,13 +280,13 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
         (
             "dram.bytes",
             Kind.BINARY,
-            "a compiled kernel does not say it: nothing runs",
+            "a compiled kernel does not have this metric: nothing runs",
             "take it with gpuperf.capture",
         ),
         (
             "registers",
             Kind.MEASURE,
-            "timing a call does not give it",
+            "timing a call does not give this metric",
             "take it with gpuperf.binary or gpuperf.capture",
         ),
     ],

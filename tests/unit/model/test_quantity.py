@@ -190,6 +190,8 @@ def test_an_unknown_unit_names_close_ones(text: str, close: str) -> None:
         ("m", "J", "mJ"),
         ("Gb", "bytes", "GB, GiB"),
         ("xyz", "s", "s, ms, us, ns"),
+        ("sec", "s", "s, us, ns, ms"),
+        ("milliseconds", "s", "s, ms, us, ns"),
         ("xyz", "W", "W, mW, kW"),
     ],
 )

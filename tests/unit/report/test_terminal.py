@@ -572,6 +572,13 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
         "judged 0 of 1: 1 without marker limit or baseline"
     )
 
+    options = {"gpuperf_baseline": ".gpuperf"}
+    against_stored = replace(run, header=replace(run.header, options=options))
+
+    assert summary.judged_line(against_stored).text == (
+        "judged 0 of 1: 1 without a limit"
+    )
+
 
 @pytest.mark.parametrize(
     ("options", "why"),

@@ -467,7 +467,8 @@ def _head(image: Image) -> bytes:
             return file.read(FOREIGN_BYTES)
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
-        raise CaptureFormatError(message, remedy=_GIVE, path=image.label) from error
+        remedy = "check the path and its permissions"
+        raise CaptureFormatError(message, remedy=remedy, path=image.label) from error
 
 
 def _refuse_unfinished(content: bytes, image: Image) -> Sequence[Symbol]:

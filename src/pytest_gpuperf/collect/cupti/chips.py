@@ -141,7 +141,10 @@ def chip_named(text: str, source: Library | None = None) -> str:
         close = difflib.get_close_matches(text.upper(), chips, n=_SUGGESTED)
         suggestion = f"did you mean {', '.join(close)}; " if close else ""
         message = f"{text!r} is not a chip that the installed libnvperf_host knows"
-        remedy = f"{suggestion}write one of gpuperf metrics chips, or sm_90"
+        remedy = (
+            f"{suggestion}write a name that gpuperf metrics chips prints, or a compute "
+            "capability, as sm_90"
+        )
         raise ConfigError(message, remedy=remedy)
     return chip_of_capability(capability, library)
 
@@ -180,7 +183,7 @@ def chip_of_capability(
     target = f"sm_{capability[0]}{capability[1]}"
     if not chips:
         message = f"the installed libnvperf_host knows no chip of {target}"
-        raise ConfigError(message, remedy="see gpuperf metrics chips")
+        raise ConfigError(message, remedy="name one that gpuperf metrics chips prints")
     evaluators = [evaluator(chip, library) for chip in chips]
     if any(len({e.names(kind) for e in evaluators}) > 1 for kind in MetricType):
         message = f"the chips of {target} do not have the same metrics"

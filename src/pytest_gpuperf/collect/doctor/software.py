@@ -48,6 +48,7 @@ _FIRST = {
 # Pairs of ncu and GPU whose counters were NaN: reported of a B200, with CUDA 13.3.
 _WITHOUT_VALUES = {(2026, 2): frozenset({(10, 0)})}
 _NEWEST = max(cuda for cuda, _ in _FIRST.values())
+_REPOSITORY = "add NVIDIA's repository (developer.nvidia.com/cuda-downloads)"
 # The oldest GPU that CUPTI's current profiling interfaces support.
 _OLDEST = (7, 0)
 # libnvperf_host 13.2 no longer lists GV100.
@@ -113,7 +114,9 @@ def _ncu(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, Finding]:
 
 
 def _install_ncu(cuda: tuple[int, int]) -> str:
-    return f"sudo apt-get install cuda-nsight-compute-{cuda[0]}-{cuda[1]}"
+    # Debian and Ubuntu have no package of that name themselves.
+    package = f"cuda-nsight-compute-{cuda[0]}-{cuda[1]}"
+    return f"{_REPOSITORY}, then: sudo apt-get install {package}"
 
 
 def _ncu_age(machine: MachineFacts, report: NvmlReport, path: str) -> Finding:
