@@ -441,7 +441,7 @@ def test_the_last_line_says_what_judged_a_test(project: Project) -> None:
 
     assert ended.ret == 1
     assert "1 failed before being judged" in last
-    assert "1 with no gated metric: name it in max_regression" in last
+    assert "1 with no gated metric: give one a limit in max_regression" in last
 
 
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])

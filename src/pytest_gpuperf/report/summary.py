@@ -350,7 +350,7 @@ def _undecided(
     counted: Tally, options: Mapping[str, str], *, of_files: bool
 ) -> list[str]:
     """Return counts of tests that were not judged, by reason. "" for a reason without tests."""
-    ungated = "it is only shown" if of_files else "name it in max_regression"
+    ungated = "it is only shown" if of_files else "give one a limit in max_regression"
     shown, unlimited_count = _OPEN_ORDER, counted.unlimited_count
     if "gpuperf_disable" in options:
         # All tests share this reason.
