@@ -667,6 +667,28 @@ def test_the_garbage_of_a_call_is_counted_and_timed(
     assert all(re.search(r"leaves [45],\d{3} objects", text) for text in counted)
 
 
+def test_garbage_of_before_is_not_that_of_the_calls(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Of the test before, say: the call itself leaves none, and keeps what it makes."""
+    kept: list[list[int]] = []
+
+    def fn() -> None:
+        clock.advance(MS)
+        kept.extend([] for _ in range(1000))
+
+    gc.collect(1)
+    cycles: list[list[object]] = [[] for _ in range(5000)]
+    for cycle in cycles:
+        cycle.append(cycle)
+    gc.collect(0)  # An older generation has it now, and is collected later.
+    del cycle, cycles
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt(60))
+
+    assert timing.garbage is not None
+    assert timing.garbage.objects_count == 0
+
+
 def test_garbage_is_left_where_the_test_wants_it(
     clock: FakeClock, host: HostCollector
 ) -> None:
