@@ -9,9 +9,10 @@ from fakes.project import Project
 # Of the package alone. Both may fall, and whoever raises one says why here. The last module
 # is `settings`, which `options` contained: pytest starts without it. The last 600 lines are
 # evidence of work that was not done, workloads and identities of a GPU's code, the reading
-# of a file of the baseline line by line, and usual numbers that are written at once. 50 more
-# are remedies: what was meant by a wrong value, and what an unmeasured test needs.
-MOST_MODULES, MOST_LINES = 127, 49_660
+# of a file of the baseline line by line, and usual numbers that are written at once. 60 more
+# are remedies (what was meant by a wrong value, what an unmeasured test needs), and files
+# that stay open while tests run.
+MOST_MODULES, MOST_LINES = 127, 49_670
 # Whole rooms and libraries that such a run needs nothing of.
 NEVER = (
     "jinja2",
