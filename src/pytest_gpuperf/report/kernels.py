@@ -393,7 +393,7 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
 
     Why the code of a whole chip is unknown is not repeated in each row; see `doubt_lines`.
     """
-    told = _doubts(rows)
+    remarked = _doubts(rows)
 
     def column(
         head: str, text: Callable[[CompiledKernel], str], *, right: bool = True
@@ -403,7 +403,7 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
     spelled = code if form == "markdown" else str
     names = tuple(map(spelled, short_names([escape(row.name) for row in rows])))
     columns = (
-        # Instances of a template are not told apart by fewer characters.
+        # Instances of a template look alike with fewer characters.
         Column(head="kernel", cells=names, shrinks=True, least=KERNEL_WIDTH),
         column("chip", lambda row: row.kernel.target, right=False),
         column("registers", lambda row: str(row.kernel.registers_count)),
@@ -420,7 +420,7 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
         column("code", lambda row: str(row.mix.classes().get(_ALL, ""))),
         column(
             "most of it",
-            lambda row: "" if row.mix.doubt in told else _classes_text(row),
+            lambda row: "" if row.mix.doubt in remarked else _classes_text(row),
             right=False,
         ),
     )

@@ -408,7 +408,7 @@ _PART_NAME = re.compile(
 )
 _PART_UNITS = {"idx", "id", "#"}
 _ABSENT = {"-", "\N{EN DASH}", "n/a"}
-_SURE_COLUMNS = 2  # So many known columns make a header.
+_SURE_COLUMNS = 2  # This number of known columns makes a header.
 # Columns without a reading of ours, of which a header may consist.
 _UNREAD_NAMES = {
     *("enc", "dec", "jpg", "ofa", "bar1", "ccpm", "pviol", "tviol"),
