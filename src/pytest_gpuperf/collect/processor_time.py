@@ -1,4 +1,4 @@
-"""Child processes and other threads, their processor time, and bytes read, on Linux."""
+"""Child processes and other threads, and their processor time, on Linux."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def _names(folder: str) -> list[str]:
     return []
 
 
-def _content(path: str, most_bytes: int | None = None) -> bytes:
-    """Return a file's content, or its first bytes in a single read. An ended process has none."""
+def _content(path: str) -> bytes:
+    """Return a file's content, or b"" if the thread or the process has ended."""
     try:
         descriptor = Files.open(path, os.O_RDONLY)
     except OSError:
         return b""
     try:
-        text = part = Files.pread(descriptor, most_bytes or _PAGE_BYTES, 0)
-        while part and most_bytes is None:
+        text = part = Files.pread(descriptor, _PAGE_BYTES, 0)
+        while part:
             part = Files.pread(descriptor, _PAGE_BYTES, len(text))
             text += part
     except OSError:

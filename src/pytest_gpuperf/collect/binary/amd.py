@@ -24,9 +24,8 @@ MACHINE_AMD = 224  # EM_AMDGPU
 _NOTE = (b"AMDGPU", 32)  # NT_AMDGPU_METADATA, from code object version 3 on
 _OLD_NOTE = (b"AMD", 10)  # NT_AMD_HSA_METADATA of version 2
 _TARGET = re.compile(r"(gfx[0-9a-f]+(?:-\d[\w-]*-generic|-generic)?(?::[\w:+-]+)?)\Z")
-_NVIDIA_CHIP = re.compile(
-    r"-(sm_\d+[af]?)\Z"
-)  # clang bundles such code of OpenMP, too.
+# clang bundles such code of OpenMP, too.
+_NVIDIA_CHIP = re.compile(r"-(sm_\d+[af]?)\Z")
 _REGISTER_BYTES = 4
 
 BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
