@@ -947,6 +947,50 @@ def test_a_buffer_that_was_there_is_no_kept_result(
     assert doubts(host.measure(TimedCall(fn=make()), stop=Enough())) == []
 
 
+class SlowlyHashed:
+    """A key, of which the first hash after it was made takes longer."""
+
+    def __init__(self) -> None:
+        self.times = AT.clock.taking(5_000_000, then_ns=50_000)
+
+    def __hash__(self) -> int:
+        self.times()
+        return 1
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        lambda key: {key: SHUFFLED}.get,
+        lambda key: lambda _, held=[SHUFFLED]: (hash(key), held[0])[1],
+    ],
+    ids=["a method that is built in", "a list"],
+)
+def test_what_a_table_held_before_was_not_made(
+    host: HostCollector, found: Callable[[object], Callable[..., object]]
+) -> None:
+    """A busy machine can make the first call slow."""
+    key = SlowlyHashed()
+    fn = found(key)
+    key.times = AT.clock.taking(5_000_000, then_ns=50_000)
+    timing = host.measure(TimedCall(fn=fn, args=(key,)), stop=Enough())
+
+    assert (timing.first_call_s or 0) > timing.samples[0]
+    assert doubts(timing) == []
+
+
+def test_what_an_argument_holds_was_not_made(host: HostCollector) -> None:
+    """At any depth: a call that changes its arguments is void."""
+    times = AT.clock.taking(5_000_000, then_ns=50_000)
+    timing = host.measure(
+        TimedCall(fn=lambda t: (times(), t["a"]["b"])[1], args=({"a": {"b": [1]}},)),
+        stop=Enough(),
+    )
+
+    assert (timing.first_call_s or 0) > timing.samples[0]
+    assert doubts(timing) == []
+
+
 class Enough:
     """A stop rule that has enough after ten samples."""
 

@@ -38,11 +38,13 @@ def test_each_kernel_has_its_own_time_and_leaves_nothing(driver: Any) -> None:
     driver.fake_cuda_launch(ctypes.c_int64(1_000), 0)
     with CudaWorkloads(lambda: driver).ready() as workloads:
         assert workloads is not None
-        times_s = [workloads.time_s(name) for name in GPU_WORKLOADS]
+        # A busy machine may stop the process between two launches, which a device sees.
+        turns = [[*map(workloads.time_s, GPU_WORKLOADS)] for _ in range(5)]
         assert driver.fake_cuda_held() == 3
 
+    times_s = [min(filter(None, times)) for times in zip(*turns, strict=True)]
     assert times_s == pytest.approx([100e-6] * 3, rel=1e-3)
-    assert driver.fake_cuda_kernels() == 2 * len(GPU_WORKLOADS)
+    assert driver.fake_cuda_kernels() == 5 * 2 * len(GPU_WORKLOADS)
     assert driver.fake_cuda_held() == 0
 
 

@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
     Place,
     changed,
+    ids_in,
     is_kept_data,
     places,
     signs,
@@ -57,6 +58,7 @@ _UNEVEN = 1.5
 # Arguments of `make` are not known before the run.
 _SEED_BITS = 31
 _NAMED = 3  # places in a note
+_LEVELS = 4  # of containers in an argument, one in the other
 _ROUND = 100  # a ratio with three figures needs no point
 
 
@@ -132,9 +134,16 @@ class Doubts:
         return now - before > first_call_s / _READ_S_PER_BYTE
 
     def _is_given(self, output: object) -> bool:
-        given = chain(self._request.args, self._request.kwargs.values())
-        before = (place.before_id for place in self._places)
-        return id(output) in {*map(id, given), *before}
+        """Return True if a result is in an argument, or in what the first call left as it was."""
+        given = (*self._request.args, *self._request.kwargs.values())
+        before = {place.before_id for place in self._places}
+        changed_ids = {id(then.find) for then, _ in self._by_first}
+        left = (p.find() for p in self._places if id(p.find) not in changed_ids)
+        # Of a container that was left as it was, the items are those of before. What is in
+        # them may be new. `Contract` looks at the whole content of arguments.
+        held = (each for each in left if isinstance(each, (list, dict)))
+        before |= ids_in(held, levels_count=1) | ids_in(given, levels_count=_LEVELS)
+        return id(output) in before
 
     def begin(self) -> None:
         """Note the processor time of other threads before the first sample."""

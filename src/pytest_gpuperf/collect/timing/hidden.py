@@ -39,6 +39,7 @@ from pytest_gpuperf.collect.timing.contents import (
 # Limits for the copies of one measurement. Copying 8 MiB takes a few milliseconds.
 _MOST_BYTES = 8 * 1024**2
 _MOST_PLACES = 200
+_MOST_OBJECTS = 100_000
 # The folders of packages that are not the project.
 _STANDARD = os.path.join(os.path.dirname(os.__file__), "")  # noqa: PTH118, PTH120 - pathlib is slower, and says the same
 _OURS = os.path.join(os.path.dirname(__file__).rpartition("collect")[0], "")  # noqa: PTH118, PTH120 - as above
@@ -169,10 +170,7 @@ def _is_added(then: Place, now: Place) -> bool:
 
 def _are_in(result: object, kept: Iterable[object]) -> bool:
     """Return True if a result, or all of its first members, are among the kept objects."""
-    values = [*map(_result_of, kept)]
-    members = gc.get_referents(*values)
-    held: list[Any] = [*values, *members, *gc.get_referents(*members)]
-    ids = {*map(id, held)}
+    ids = ids_in(map(_result_of, kept))
     if id(result) in ids:
         return True
     group = result.values() if isinstance(result, dict) else result
@@ -180,6 +178,19 @@ def _are_in(result: object, kept: Iterable[object]) -> bool:
         return False
     first = [*islice(group, _MOST_MEMBERS)]
     return bool(first) and ids.issuperset(map(id, first))
+
+
+def ids_in(values: Iterable[object], *, levels_count: int = 2) -> set[int]:
+    """Return the ids of values, of what they hold, of what that holds, and so on."""
+    members = [*values]
+    ids = {*map(id, members)}
+    for _ in range(levels_count):
+        # Beyond so many, a level takes longer than the call that is looked at.
+        if len(members) > _MOST_OBJECTS:
+            break
+        members = gc.get_referents(*members)
+        ids.update(map(id, members))
+    return ids
 
 
 def places(request: TimedCall) -> list[Place]:
@@ -195,6 +206,8 @@ def places(request: TimedCall) -> list[Place]:
     seen: dict[int, object] = {}
     left_bytes = _MOST_BYTES
     ndarray = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if type(request.fn) is BuiltinFunctionType:
+        pending.append(("", _Bound(request.fn.__self__)))
     for place, value in pending:
         if type(value) in _PLAIN or id(value) in seen or len(seen) > _MOST_PLACES:
             continue
@@ -236,6 +249,8 @@ def _look(
         pending += [
             (_ARGUMENT, item) for item in (*value.args, *value.keywords.values())
         ]
+    elif kind is _Bound:
+        held = [("the object of the method", value.owner, _just(value.owner))]
     elif kind is MethodType:
         pending += [(place, value.__func__), ("self", value.__self__)]
     elif kind is _CACHED:
@@ -315,6 +330,12 @@ def _member(kind: type, name: str) -> object:
 
 class _Attributes(NamedTuple):
     """The attributes of an object."""
+
+    owner: object
+
+
+class _Bound(NamedTuple):
+    """The object of a method that is built in, as of `table.get`."""
 
     owner: object
 
