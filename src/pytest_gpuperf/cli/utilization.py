@@ -74,7 +74,7 @@ _READERS = (
     (is_smi_table, smi_records),
 )
 _UNKNOWN = "n/a"
-_INSTANCE = re.compile(r"(?P<gpu>.*/)?(?P<instance>[GC]I\w+)")
+_INSTANCE = re.compile(r"(?P<gpu>[^/]*/)?(?P<instance>[GC]I\w+(?:/CI\w+)?)")
 _ROW = (
     "monotonic_s",
     "gpu_index",

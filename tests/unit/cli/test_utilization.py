@@ -157,6 +157,18 @@ def test_an_instance_alone_has_no_index(
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["GI0", "GI1"]
 
 
+def test_a_compute_instance_is_named_by_its_instance(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Two of them have the same number, in two instances of a GPU."""
+    path = tmp_path / "dmon.txt"
+    path.write_text("# gpu gi ci sm mem\n# Idx id id % %\n0 1 0 50 20\n0 2 0 70 20\n")
+    _, text = shown(capfdbinary, str(path))
+
+    gpus = [line.split()[0] for line in text.splitlines()[2:4]]
+    assert gpus == ["0/GI1/CI0", "0/GI2/CI0"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -299,6 +311,20 @@ def test_text_may_name_its_encoding(
 
     assert (code, err) == (0, b"")
     assert b"HOT" in out
+
+
+def test_text_of_two_bytes_may_be_cut_between_them(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The row is left out, as in a text of single bytes, and not the whole file."""
+    path = tmp_path / "smi.csv"
+    path.write_bytes((SMI + SMI.splitlines()[1]).encode("utf-16")[:-1])
+    code = cli.main(["utilization", str(path)])
+    out, err = capfdbinary.readouterr()
+
+    assert code == 0
+    assert b"HOT" in out
+    assert b"the last line has no line end" in err
 
 
 def test_a_run_may_come_from_a_pipe(
