@@ -327,6 +327,26 @@ def test_text_of_two_bytes_may_be_cut_between_them(
     assert b"the last line has no line end" in err
 
 
+@pytest.mark.parametrize("label", ["{}: ", "[{}] ", "node{}: ", "[1,{}]<stdout>:"])
+@pytest.mark.parametrize("text", [SMI, DMON, "# gpu sm mem\n# Idx % %\n0 90 20\n"])
+def test_machines_that_a_launcher_names_are_not_one_gpu(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], text: str, label: str
+) -> None:
+    """The number of a process is no time; the remedy works."""
+    path = tmp_path / "log.txt"
+    lines = text.splitlines(keepends=True)
+    log = "".join(label.format(process) + line for line in lines for process in (0, 1))
+    path.write_text(log)
+
+    assert cli.main(["utilization", str(path)]) == 4
+    err = capfdbinary.readouterr().err
+    assert b"no line begins as that tool prints it" in err
+    assert b"sed -n 's/^0: //p' FILE | gpuperf utilization -" in err
+    own = [line for line in log.splitlines() if line.startswith(label.format(0))]
+    path.write_text("".join(line.removeprefix(label.format(0)) + "\n" for line in own))
+    assert cli.main(["utilization", str(path)]) == 0
+
+
 def test_a_run_may_come_from_a_pipe(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -379,6 +379,28 @@ def test_a_value_that_cannot_be_is_no_reading() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tool", "head", "row"),
+    [
+        (monitor_records, "#Date Time gpu sm mem\n", "20250301 12:00:0{} 0 9 2\n"),
+        (monitor_records, "12:00:01 # gpu sm mem\n", "12:00:0{} 0 9 2\n"),
+        (dmon_records, "12:00:01 #Entity SMACT\n", "12:00:0{} GPU 0 0.9\n"),
+    ],
+)
+def test_times_that_go_back_have_a_sentence(
+    tool: Callable[..., Telemetry], head: str, row: str
+) -> None:
+    """Logs of two machines, one after the other, have the same GPUs without ids."""
+    log = head + row.format(3) + row.format(4)
+    both = log + head + row.format(1) + row.format(5)
+    how = {"start": START, "interval_s": 0.5}
+
+    assert tool(log + row.format(4), **how).notes == ()
+    assert tool(both, **how).notes == (
+        "times go back, so rows may be of several machines: line 5",
+    )
+
+
 def test_only_its_own_head_is_taken_for_a_table() -> None:
     """What DCGM prints is another format."""
     assert is_smi_table(HEAD)

@@ -14,6 +14,7 @@ from enum import Enum
 from math import isfinite, nan
 
 from pytest_gpuperf.collect.translate.telemetry import (
+    GOES_BACK,
     LeftOut,
     Moment,
     Telemetry,
@@ -375,9 +376,7 @@ class _Dmon:
             raise ValueError(message)
         gpu = self._gpu(match["kind"], int(match["id"]), where)
         if gpu is not None:
-            moment = (
-                self.times.of_stamp(stamp) if stamp else self.times.of_row(self.tick)
-            )
+            moment = self._moment(stamp, where)
             values = self._readings(words, self.columns, f"GPU {gpu[1]} ({where})")
             self.records.append(record_at(moment, gpu, values))
         return True
@@ -386,6 +385,14 @@ class _Dmon:
         """Return True if an unreadable line has values."""
         _, bare = split_stamp(line)
         return has_values(bare.split()[1:], 0)  # The first word is GPU.
+
+    def _moment(self, stamp: str, where: str) -> Moment:
+        if not stamp:
+            return self.times.of_row(self.tick)
+        moment = self.times.of_stamp(stamp)
+        if self.times.went_back:
+            self.left_out.setdefault(GOES_BACK, []).append(where)
+        return moment
 
     def _gpu(self, kind: str, number: int, where: str) -> GpuKey | None:
         """Return the GPU or the instance of a row, or None for any other entity."""

@@ -18,6 +18,7 @@ from pytest_gpuperf.collect.translate.dcgm import (
     readings,
 )
 from pytest_gpuperf.collect.translate.telemetry import (
+    GOES_BACK,
     LeftOut,
     Moment,
     Telemetry,
@@ -90,9 +91,7 @@ _SHOWN = 20  # Characters of a cell that a note shows.
 _NO_VALUES = ("[", "n/a")
 _UNREAD_COLUMNS = "columns without a reading of ours"
 _UNREAD_CELLS = "not numbers in the unit of nvidia-smi, and left out"
-_GOES_BACK = (
-    "times go back, so rows may be of several machines (add uuid to --query-gpu)"
-)
+_GOES_BACK = f"{GOES_BACK} (add uuid to --query-gpu)"
 _NUMBERED = (
     "no column has the index of a GPU, so GPUs are numbered in the order of their first "
     "rows (add index to --query-gpu)"
@@ -114,7 +113,9 @@ def is_smi_table(line: str) -> bool:
     """Return True if an unstamped line is the header of a table of nvidia-smi."""
     names = _names(line)
     known = _KNOWN | _PROCESS_COLUMNS if len(names) > 1 else {*_COLUMNS}
-    return not known.isdisjoint(names) and not any(re.search(r"\s", n) for n in names)
+    return not known.isdisjoint(names) and not any(
+        re.search(r"[\s:<>|]", n) for n in names
+    )
 
 
 def smi_records(
@@ -522,6 +523,8 @@ class _Monitor:
         )
         gpu = "", gpu_index, part
         moment = self._moment(values, gpu, stamp if self.is_stamped else "")
+        if self.times.went_back:
+            self.left_out.setdefault(GOES_BACK, []).append(where)
         found = self._readings(values, f"GPU {gpu_index} ({where})")
         self.records.append(record_at(moment, gpu, found))
         return True
