@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import os
@@ -314,9 +315,10 @@ def _utf8(content: bytes) -> bytes:
 
     for mark, encoding in MARKS:
         if content.startswith(mark):
-            # Content that cannot be decoded is not text.
+            decoder = codecs.getincrementaldecoder(encoding)()
+            # Content that cannot be decoded is not text. A cut last character is left out.
             with contextlib.suppress(UnicodeDecodeError):
-                return content[len(mark) :].decode(encoding).encode()
+                return decoder.decode(content[len(mark) :]).encode()
     return content
 
 
