@@ -327,6 +327,21 @@ def test_a_part_of_another_kind_is_named_beside_the_others_for_its_chip(
     assert OTHER_KINDS[64] in text
 
 
+def test_a_fatbin_that_lies_about_a_chip_lacks_no_code(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """The cubin says which chip it is for."""
+    _need_tools()
+    path = tmp_path / "lies.fatbin"
+    path.write_bytes(fatbin({250: CUBIN}))
+
+    code, text = printed(capfdbinary, "inventory", path)
+
+    assert code == 0
+    assert "sm_90 " in text
+    assert "not" not in text
+
+
 def test_a_file_without_a_cubin_says_what_it_has(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:

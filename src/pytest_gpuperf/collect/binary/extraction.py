@@ -198,6 +198,8 @@ def _passed(
     parts: Sequence[FatbinPart], cubins: Mapping[Path, str]
 ) -> tuple[Unread, ...]:
     """Return the parts of which there is no cubin, once for each kind."""
+    if len(parts) <= len(cubins):
+        return ()  # A part may state another chip than its cubin does.
     lost = Counter(f"sm_{part.chip}" for part in parts)
     lost -= Counter(target.rstrip("af") for target in cubins.values())
     chips_of: dict[int, set[str]] = defaultdict(set)
