@@ -44,6 +44,7 @@ STANDARD_STREAM = "-"
 # Indentation of the lines below a title.
 _INDENT = "  "
 _ERASE = "\r\x1b[K"
+_RED, _USUAL = "\x1b[31m", "\x1b[0m"
 # Some 100 times the run of 1,000 tests with samples.
 _LARGEST_BYTES = 1_000_000_000
 
@@ -143,6 +144,7 @@ def print_table(
     table: Sequence[Column],
     remarks: Sequence[str],
     content: Mapping[str, object],
+    red: Sequence[str] = (),
 ) -> int:
     """
     Print a table as text, JSON or Markdown.
@@ -157,6 +159,8 @@ def print_table(
         remarks: The sentences below the table.
 
         content: The content to print as JSON.
+
+        red: Cells that are red on a terminal.
     """
     import json
 
@@ -173,9 +177,26 @@ def print_table(
     else:
         width = line_width() - len(_INDENT)
         rows = [*text_table(table, width=width)]
+        if red and _shows_colours():
+            rows = [_in_red(row, red) for row in rows]
         below = (line.text for r in remarks for line in fitted(r, width=width))
         lines = [title, *(f"{_INDENT}{text}" for text in (*rows, *below))]
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
+def _shows_colours() -> bool:
+    """Return whether standard output is a terminal, and colours are wanted (no-color.org)."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    is_dumb = os.environ.get("TERM") == "dumb"
+    return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")
+
+
+def _in_red(row: str, cells: Sequence[str]) -> str:
+    """Return a line of a table with the cells in red. Two blanks are between columns."""
+    import re
+
+    texts = "|".join(map(re.escape, cells))
+    return re.sub(f"(?<=  )({texts})(?=  |$)", rf"{_RED}\1{_USUAL}", row)
 
 
 def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:

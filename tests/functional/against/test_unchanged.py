@@ -70,6 +70,21 @@ def test_a_run_of_the_revision_itself_ends_at_once(project: Project) -> None:
     assert set(repository.outcomes().values()) == {SAME}
 
 
+def test_the_store_of_the_project_is_no_file_of_a_test(project: Project) -> None:
+    """What git does with it, too, is said in a file of its own."""
+    repository = committed(project)
+    project.write("__pycache__\n.pytest_cache\nrun.json\n", ".gitignore")
+    repository.commit("keep the store", **OLD)
+    stored = project.spawn("--gpuperf-update=new")
+    assert (project.path / ".gpuperf" / ".gitattributes").exists(), stored.stdout
+
+    ended = project.spawn(*AGAINST)
+
+    assert ended.returncode == 0, ended.stdout
+    assert set(repository.outcomes().values()) == {SAME}
+    assert ".gitattributes" not in ended.stdout
+
+
 def test_a_test_is_compared_whose_program_reads_what_differs(project: Project) -> None:
     """And those after it in its process; the one before it is the same."""
     repository = committed(project, data_txt="1")
