@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
 import shlex
@@ -212,12 +213,38 @@ def open_store(
         raise BaselineError(f"{path} is a file without the .json suffix", remedy=_KINDS)
     if kind is None and not create:
         raise BaselineMissingError(
-            f"there is no baseline at {path}",
-            remedy=f"create it: {storing_command(place)}",
+            f"there is no baseline at {path}", remedy=missing_remedy(place, path)
         )
     if single:
         return SingleFileStore(path)
     return DirectoryStore(path, lenient=lenient)
+
+
+def missing_remedy(place: str, path: Path) -> str:
+    """
+    Return what to do about a missing store: store, or name one beside it.
+
+    Args:
+        place: The name of the store, as it was typed.
+
+        path: The path of the store. Stores beside it with a similar name are named.
+    """
+    remedy = f"create it: {storing_command(place)}"
+    # A mistyped folder may lack its parent, too.
+    with contextlib.suppress(OSError):
+        beside = [p.name for p in path.parent.iterdir() if _is_store(p, path.suffix)]
+        close = difflib.get_close_matches(path.name, beside, n=1)
+        if close:
+            head, _, tail = place.rpartition(path.name)
+            return f"did you mean {head}{close[0]}{tail}? Else {remedy}"
+    return remedy
+
+
+def _is_store(path: Path, suffix: str) -> bool:
+    """Return True for a folder that has sessions, and for a file of the same suffix."""
+    if path.is_dir():
+        return any(path.glob("*/*.json"))
+    return bool(suffix) and path.suffix == suffix
 
 
 def open_database(
@@ -285,8 +312,7 @@ def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
         raise BaselineError(f"{path} is a folder", remedy=_KINDS)
     if not create and not path.exists():
         raise BaselineMissingError(
-            f"there is no baseline at {path}",
-            remedy=f"create it: {storing_command(place)}",
+            f"there is no baseline at {path}", remedy=missing_remedy(place, path)
         )
 
     def find() -> SqliteEngine | None:

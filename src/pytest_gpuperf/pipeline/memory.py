@@ -25,9 +25,9 @@ from pytest_gpuperf.baseline.store import (
     SingleFileStore,
     Store,
     folder_name,
+    missing_remedy,
     names_database,
     open_store,
-    storing_command,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
@@ -160,7 +160,8 @@ class Memory:
             )
         except BaselineMissingError as error:
             if not names_database(place):  # The name of a database is complete.
-                error.remedy = f"create it: {storing_command(self.place())}"
+                path = Path(self._config.root) / Path(place).expanduser()
+                error.remedy = missing_remedy(self.place(), path)
             raise
         except BaselineError as error:
             fallback = self._config.baseline_fallback
