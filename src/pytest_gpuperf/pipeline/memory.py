@@ -25,7 +25,7 @@ from pytest_gpuperf.baseline.store import (
     SingleFileStore,
     Store,
     folder_name,
-    missing_remedy,
+    missing,
     names_database,
     open_store,
 )
@@ -158,10 +158,10 @@ class Memory:
                 # in it.
                 lenient=not (self._config.baseline_named or updating),
             )
-        except BaselineMissingError as error:
+        except BaselineMissingError:
             if not names_database(place):  # The name of a database is complete.
                 path = Path(self._config.root) / Path(place).expanduser()
-                error.remedy = missing_remedy(self.place(), path)
+                raise missing(self.place(), path) from None
             raise
         except BaselineError as error:
             fallback = self._config.baseline_fallback

@@ -326,23 +326,14 @@ _COMPLAINTS = {
 
 
 def complaint(code: Complaint, counted: Tally, least: float = 0.0) -> str:
-    """
-    Return the reason for the failure of a run as a whole.
-
-    Args:
-        code: The kind of the reason.
-
-        counted: The tests of the run.
-
-        least: Share of the tests that must be judged [fraction].
-    """
+    """Return why a run fails as a whole. At least a share of its tests must be judged."""
     if code is Complaint.NOTHING_AGAINST and not counted.expected_count:
         return "no test was compared with the revision: none that measures has run"
     if code is Complaint.TOO_FEW_JUDGED:
-        tests = display.plural(counted.meant_count, "test")
+        count = counted.meant_count
+        tests = display.plural(count, "test")
         # The comparison by which the run failed, so that rounding is the same.
-        enough = range(counted.judged_count, counted.meant_count + 1)
-        wanted = next(n for n in enough if n / counted.meant_count >= least)
+        wanted = next(n for n in range(count + 1) if n / count >= least)
         return (
             f"judged {counted.judged_count} of {tests}; "
             f"--gpuperf-min-judged={least * 100:.4g}% requires {wanted}"
