@@ -32,9 +32,9 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, affordable, plan, run_block
-from pytest_gpuperf.pipeline.changed import used_files
+from pytest_gpuperf.pipeline.changed import changes_since, used_files
 from pytest_gpuperf.pipeline.levels import REDIRECTED
-from pytest_gpuperf.pipeline.proof import installs, same_tests, without_tools
+from pytest_gpuperf.pipeline.proof import installs, same_tests
 from pytest_gpuperf.pipeline.repeat import launch_refusal
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
@@ -296,7 +296,7 @@ def _compare_what_differs(
         repository = Repository.at(
             suite.command.folder, suite.site.runner, revision=revision
         )
-        changes = without_tools(repository.changes(commit))
+        changes = changes_since(repository, commit, suite.config)
     same = _same_tests(suite, changes)
     verdicts = [v for test_id in same for v in _same_files(suite, test_id, limits)]
     rest = {name: gated for name, gated in limits.items() if name not in same}

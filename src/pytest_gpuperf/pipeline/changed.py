@@ -174,7 +174,7 @@ def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str
     if site.config.against is not None:
         revisions.append(repository.commit_of(site.config.against))
     for revision in revisions:
-        changes = _changes(repository, revision, site.config)
+        changes = changes_since(repository, revision, site.config)
         installing = installs(changes.differing)
         if installing:
             why = "so other packages or another build may be meant"
@@ -231,7 +231,7 @@ def _store_files(
     if any(record.host is not None for record in suite.records()):
         return "some tests ran on another host"
     repository = Repository.at(suite.config.root, suite.site.runner)
-    differing = _changes(repository, session.commit, suite.config)
+    differing = changes_since(repository, session.commit, suite.config)
     if differing.root != opened.root:
         return _UNKNOWN_FILES
     edited = sorted(p for p in differing.differing if p.rstrip("/") in differing.before)
@@ -337,7 +337,7 @@ def _outputs(config: Config) -> tuple[str, ...]:
     return tuple(map(os.path.realpath, paths))
 
 
-def _changes(repository: Repository, commit: str, config: Config) -> Changes:
+def changes_since(repository: Repository, commit: str, config: Config) -> Changes:
     """Return the changes since a commit, without the store and the reports of the run."""
     changes = without_tools(repository.changes(repository.commit_of(commit)))
     outputs = _outputs(config)
