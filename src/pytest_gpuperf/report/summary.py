@@ -331,11 +331,10 @@ def complaint(code: Complaint, counted: Tally, least: float = 0.0) -> str:
         return "no test was compared with the revision: none that measures has run"
     if code is Complaint.TOO_FEW_JUDGED:
         count = counted.meant_count
-        tests = display.plural(count, "test")
         # The comparison by which the run failed, so that rounding is the same.
         wanted = next(n for n in range(count + 1) if n / count >= least)
         return (
-            f"judged {counted.judged_count} of {tests}; "
+            f"judged {counted.judged_count} of {display.plural(count, 'test')}; "
             f"--gpuperf-min-judged={least * 100:.4g}% requires {wanted}"
         )
     if code is Complaint.NOT_MEASURED:
