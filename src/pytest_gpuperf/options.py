@@ -1,4 +1,4 @@
-"""Declare the options, and tell cheaply what a run needs. PYTEST_DONT_REWRITE."""
+"""Declare the options, and tell cheaply what a run needs."""
 
 from __future__ import annotations
 

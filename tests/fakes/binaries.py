@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from types import MappingProxyType
 
 
 def elf(sections: Mapping[str, bytes]) -> bytes:
@@ -24,12 +25,15 @@ def elf(sections: Mapping[str, bytes]) -> bytes:
     return head + texts + bodies + table
 
 
-def fatbin(cubins: Mapping[int, bytes]) -> bytes:
-    """Return a fatbin with the cubins of some chips, by the number of the chip."""
+def fatbin(
+    cubins: Mapping[int, bytes], kinds: Mapping[int, int] = MappingProxyType({})
+) -> bytes:
+    """Return a fatbin of cubins, or other kinds of code, by the number of the chip."""
     entries = b""
     for chip, cubin in cubins.items():
         body = cubin + bytes(-len(cubin) % 8)
-        head = struct.pack("<HHIQQII32x", 2, 0x101, 64, len(body), 0, 0, chip)
+        kind = kinds.get(chip, 2)
+        head = struct.pack("<HHIQQII32x", kind, 0x101, 64, len(body), 0, 0, chip)
         entries += head + body
     return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, len(entries)) + entries
 

@@ -425,7 +425,7 @@ def stored_record(
     return StoredRecord(
         key=first.key,
         session=session,
-        values=tuple(SessionValue.of(estimates) for estimates in series.values()),
+        values=tuple(SessionValue.of(each, records) for each in series.values()),
         choice=first.choice,
         facts=first.facts,
         soft_facts=first.soft_facts,

@@ -316,6 +316,7 @@ def _value(value: SessionValue) -> list[object]:
         _cores(value.alone_cores),
         value.suspected,
         value.accepted,
+        value.interrupted,
     ]
     while rest and not rest[-1]:
         rest.pop()

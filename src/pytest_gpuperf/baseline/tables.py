@@ -194,6 +194,7 @@ class _Rest(BulkRecord, frozen=True, kw_only=True, omit_defaults=True):
     b: tuple[CoreSpeed, ...] = ()  # alone_cores.
     s: bool = False
     l: AcceptedLevel | None = None  # noqa: E741 - one letter a field
+    i: bool = False  # interrupted.
 
 
 class _Detail(Frozen, frozen=True, kw_only=True, omit_defaults=True):
@@ -274,6 +275,7 @@ def value_columns(value: SessionValue) -> tuple[float, float | None, bytes | Non
         b=value.alone_cores,
         s=value.suspected,
         l=value.accepted,
+        i=value.interrupted,
     )
     packed = None if rest == _NO_REST else msgspec.msgpack.encode(rest)
     return number, widths[0] if len(widths) == 1 else None, packed
@@ -306,6 +308,7 @@ def value_of(
         alone_cores=rest.b,
         suspected=rest.s,
         accepted=rest.l,
+        interrupted=rest.i,
     )
 
 

@@ -18,7 +18,7 @@ from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import ConfigError, ReportError
 from pytest_gpuperf.judge.builds import code_changes, code_passes, unknown_spills
 from pytest_gpuperf.judge.files import FailOn
-from pytest_gpuperf.measure.inventory import Build, read_baseline
+from pytest_gpuperf.measure.inventory import Build, read_baseline, spills_gap
 from pytest_gpuperf.model.inventory import (
     Fate,
     KernelChange,
@@ -27,6 +27,8 @@ from pytest_gpuperf.model.inventory import (
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.builds import (
+    NEW_AND_WORSE,
+    WORSE,
     change_columns,
     change_facts,
     change_notes,
@@ -106,12 +108,15 @@ def _with_instructions(
     if not (pairs or new_ones):
         return changes, []
     old, old_gaps = was.with_instructions({before for before, _ in pairs})
-    new, new_gaps = now.with_instructions({*(after for _, after in pairs), *new_ones})
-    gaps = dict.fromkeys((*old_gaps, *new_gaps))
+    new, gaps = now.with_instructions({*(after for _, after in pairs), *new_ones})
+    new_gaps: list[str] = []
+    if gaps and new_ones:  # They are less code than all that changed.
+        new, new_gaps = now.with_instructions(new_ones)
     changes = code_changes(
         old, new, unread_then=was.unread_chips, unread_now=now.unread_chips
     )
-    return changes, [*gaps]
+    unknown = spills_gap(changes, new_gaps)
+    return changes, [*dict.fromkeys((*old_gaps, *gaps)), *unknown]
 
 
 def inventory(arguments: argparse.Namespace) -> int:
@@ -232,5 +237,6 @@ def _print_changes(
                 "remarks": [*remarks],
             },
         ),
+        red=(NEW_AND_WORSE, WORSE),
     )
     return exit_code(passes=code_passes(changes, fail_on))

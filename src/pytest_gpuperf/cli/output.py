@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import os
@@ -43,6 +44,7 @@ STANDARD_STREAM = "-"
 # Indentation of the lines below a title.
 _INDENT = "  "
 _ERASE = "\r\x1b[K"
+_RED, _USUAL = "\x1b[31m", "\x1b[0m"
 # Some 100 times the run of 1,000 tests with samples.
 _LARGEST_BYTES = 1_000_000_000
 
@@ -142,6 +144,7 @@ def print_table(
     table: Sequence[Column],
     remarks: Sequence[str],
     content: Mapping[str, object],
+    red: Sequence[str] = (),
 ) -> int:
     """
     Print a table as text, JSON or Markdown.
@@ -156,6 +159,8 @@ def print_table(
         remarks: The sentences below the table.
 
         content: The content to print as JSON.
+
+        red: Cells that are red on a terminal.
     """
     import json
 
@@ -172,9 +177,26 @@ def print_table(
     else:
         width = line_width() - len(_INDENT)
         rows = [*text_table(table, width=width)]
+        if red and _shows_colours():
+            rows = [_in_red(row, red) for row in rows]
         below = (line.text for r in remarks for line in fitted(r, width=width))
         lines = [title, *(f"{_INDENT}{text}" for text in (*rows, *below))]
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
+def _shows_colours() -> bool:
+    """Return whether standard output is a terminal, and colours are wanted (no-color.org)."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    is_dumb = os.environ.get("TERM") == "dumb"
+    return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")
+
+
+def _in_red(row: str, cells: Sequence[str]) -> str:
+    """Return a line of a table with the cells in red. Two blanks are between columns."""
+    import re
+
+    texts = "|".join(map(re.escape, cells))
+    return re.sub(f"(?<=  )({texts})(?=  |$)", rf"{_RED}\1{_USUAL}", row)
 
 
 def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:
@@ -314,9 +336,10 @@ def _utf8(content: bytes) -> bytes:
 
     for mark, encoding in MARKS:
         if content.startswith(mark):
-            # Content that cannot be decoded is not text.
+            decoder = codecs.getincrementaldecoder(encoding)()
+            # Content that cannot be decoded is not text. A cut last character is left out.
             with contextlib.suppress(UnicodeDecodeError):
-                return content[len(mark) :].decode(encoding).encode()
+                return decoder.decode(content[len(mark) :]).encode()
     return content
 
 

@@ -73,8 +73,12 @@ _READERS = (
     (is_monitor, monitor_records),
     (is_smi_table, smi_records),
 )
+_LABELLED = (
+    "give the unchanged output of one machine; if a launcher named the process in each "
+    "line, as srun -l does, choose one: sed -n 's/^0: //p' FILE | gpuperf utilization -"
+)
 _UNKNOWN = "n/a"
-_INSTANCE = re.compile(r"(?P<gpu>.*/)?(?P<instance>[GC]I\w+)")
+_INSTANCE = re.compile(r"(?P<gpu>[^/]*/)?(?P<instance>[GC]I\w+(?:/CI\w+)?)")
 _ROW = (
     "monotonic_s",
     "gpu_index",
@@ -189,6 +193,9 @@ def _translated(text: str, interval_s: float, name: str) -> Telemetry:
             if is_of_tool(bare):
                 return read(text, start=_START, interval_s=interval_s, path=name)
     known = foreign(text[:FOREIGN_BYTES].encode())
+    if known is not None and known.is_read:
+        message = f"{known.message}, and no line begins as that tool prints it"
+        raise CaptureFormatError(message, remedy=_LABELLED, path=name)
     if known is not None:
         raise CaptureFormatError(known.message, remedy=known.remedy, path=name)
     is_empty = not text.strip()

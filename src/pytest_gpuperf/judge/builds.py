@@ -212,7 +212,7 @@ def _instruction_steps(
             steps.append(
                 CodeStep(fact=fact, was=before, now=after, is_worse=after == 0)
             )
-    before, after = was.get("fma", 0), now.get("fma", 0)
+    before, after = _fused(was), _fused(now)
     others = _unfused(was), _unfused(now)
     # One fused instruction becomes a multiplication and an addition.
     if after < before and others[1] >= others[0] + 2 * (before - after):
@@ -226,9 +226,14 @@ def _instruction_steps(
     return steps
 
 
+def _fused(classes: Mapping[str, int]) -> int:
+    # Two of an instruction for pairs: a compiler may form pairs and fuse less.
+    return classes.get("fma", 0) + classes.get("fma_pair", 0)
+
+
 def _unfused(classes: Mapping[str, int]) -> int:
-    every = sum(classes.get(name, 0) for name in ("fp64", "fp32", "fp16"))
-    return every - classes.get("fma", 0)
+    kinds = ("fp64", "fp32", "fp32_pair", "fp16")
+    return sum(classes.get(name, 0) for name in kinds) - _fused(classes)
 
 
 def _width_step(

@@ -87,6 +87,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
         cache_slowdown: Factor by which reads beyond a core's caches must be slower than in
             all stored sessions to explain the slowdown of a test.
 
+        most_refilling: Largest slowdown of unchanged code whose samples were all interrupted
+            [fraction].
+
         blind_limits: Largest detectable change, as a multiple of the limit, with which a
             value is still called unchanged. For limits set by the user.
 
@@ -116,6 +119,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
     # Reads of unchanged suites differ by up to 1.5 times from one quiet session to another.
     # While processes empty the shared cache, they take 5 to 10 times as long.
     cache_slowdown: float = 2.0
+    # A collection of all garbage, the slowest of 40 bodies, took up to 3.2 times its time.
+    most_refilling: float = 3.0
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True
@@ -394,7 +399,7 @@ def case_of(
         metric=of_name,
         limit=limit,
         estimate=estimate,
-        current=SessionValue.of([*map(_ESTIMATE, now)]) if now else None,
+        current=SessionValue.of([*map(_ESTIMATE, now)], usable) if now else None,
         choice=choice,
         stored=compared,
         oldest=oldest,

@@ -132,7 +132,7 @@ def confirmation_of(
     silent = not (chosen or voids or lacking)
     lost = tuple(retest.failure.splitlines())
     return Confirmation(
-        value=SessionValue.of([e for e, _ in chosen]) if chosen else None,
+        value=SessionValue.of([e for e, _ in chosen], usable) if chosen else None,
         choices=tuple(choice for _, choice in chosen),
         lost=lost if lost or silent else None,
         voids=tuple(dict.fromkeys(voids)),

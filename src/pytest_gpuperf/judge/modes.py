@@ -35,6 +35,14 @@ _HALF_WAY = 0.5
 _SEVERAL = 3
 # Processes in one state differ by as much.
 _NEAR_ALONE = math.log1p(0.1)
+_INTERRUPTED = (
+    "the samples were interrupted, those of the stored sessions were not: other programs"
+    " empty the caches, and to fill them takes time of the processor"
+)
+_UNINTERRUPTED = (
+    "the samples of the stored sessions were interrupted, those of this run were not:"
+    " other programs had emptied the caches"
+)
 # The load that a neighbour puts on a disk or a core varies.
 _NEAR_WAITING = math.log1p(0.25)
 
@@ -123,6 +131,27 @@ def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> s
     """Return the note about threads that shared the cores, or ""."""
     fresh = {} if confirmation is None else confirmation.notes
     return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
+
+
+def text_of_interruptions(
+    case: Case, confirmation: Confirmation | None, worsening: float
+) -> str:
+    """
+    Return the sentence on samples that were interrupted on one side of a change, or "".
+
+    What runs in between empties the caches. The processor's time of interrupted samples has
+    the time to fill them, and that of others has not.
+    """
+    current = case.current
+    if confirmation is not None and confirmation.value is not None:
+        current = confirmation.value
+    if current is None or current.interrupted != (worsening > 0):
+        return ""
+    stored = [each.value.interrupted for each in case.stored]
+    # On a machine that is always busy, the values are alike.
+    if 2 * stored.count(current.interrupted) >= len(stored):
+        return ""
+    return _INTERRUPTED if current.interrupted else _UNINTERRUPTED
 
 
 def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]:

@@ -21,7 +21,11 @@ from pytest_gpuperf.judge.case import (
     StoredValue,
     direction,
 )
-from pytest_gpuperf.judge.modes import seen_before, text_of_oversubscription
+from pytest_gpuperf.judge.modes import (
+    seen_before,
+    text_of_interruptions,
+    text_of_oversubscription,
+)
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -271,6 +275,8 @@ def _doubt_of(
     if cache_slowdown > policy.cache_slowdown and is_explained and not text:
         of_host = case.bound_class is BoundClass.HOST and not case.counts
         text = _SLOW_READS.format(cache_slowdown) if of_host else ""
+    if not text and abs(ruling.worsening) < policy.most_refilling:
+        text = text_of_interruptions(case, ruling.confirmation, ruling.worsening)
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
     return None

@@ -227,13 +227,23 @@ class Build:
             return changes, []
         kernels, gaps = self.with_instructions(unknown)
         changes = code_changes(old, kernels, unread_now=self.unread_chips)
-        count = len(unknown_spills(changes))
-        if not (gaps and count):
-            return changes, []
-        reasons = "; ".join(gap.partition(": ")[2] for gap in gaps)
-        return changes, [
-            f"spills of {count} new kernels with stack are unknown: {reasons}"
-        ]
+        return changes, spills_gap(changes, gaps)
+
+
+def spills_gap(changes: Iterable[KernelChange], gaps: Iterable[str]) -> list[str]:
+    """
+    Return a sentence about the new kernels of which it is unknown whether they spill.
+
+    Args:
+        changes: All kernels, with the instructions that could be read.
+
+        gaps: Why instructions were not read, as of `Build.with_instructions`.
+    """
+    count = len(unknown_spills(changes))
+    reasons = "; ".join(gap.partition(": ")[2] for gap in gaps)
+    if not (reasons and count):
+        return []
+    return [f"spills of {count} new kernels with stack are unknown: {reasons}"]
 
 
 def _with_mixes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from math import isfinite
 from typing import Annotated
@@ -22,7 +22,7 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
-from pytest_gpuperf.model.sample import CoreSpeed, Estimate, Series, Unmeasured
+from pytest_gpuperf.model.sample import CoreSpeed, Estimate, Series, Source, Unmeasured
 from pytest_gpuperf.model.steps import StepSummary
 from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.work import Work
@@ -122,6 +122,8 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
 
 # The note on a time by events that is mostly the host's launch.
 HOLDS_LAUNCH = "holds-launch"
+# The note on samples during which something else ran on their processor.
+INTERRUPTED = "interrupted"
 # Doubts that a call did the work that its test means. With `--gpuperf-strict` a limit is
 # not kept by such a value, unless the marker accepts the doubt.
 WORK_DOUBTS = frozenset(
@@ -383,6 +385,9 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             as opposed to a random choice.
 
         accepted: The level of the series when it was last accepted, or None if unknown.
+
+        interrupted: Whether most processes had to count interrupted samples, by the time
+            of the processor.
     """
 
     metric: str
@@ -399,6 +404,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     alone_cores: tuple[CoreSpeed, ...] = ()
     suspected: bool = False
     accepted: AcceptedLevel | None = None
+    interrupted: bool = False
 
     def __post_init__(self) -> None:
         """Reject non-finite numbers, clocks <= 0, and wrong counts of cores or clocks."""
@@ -437,10 +443,18 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             raise RecordError(message, path="session.sm_clocks_hz")
 
     @classmethod
-    def of(cls, estimates: Sequence[Estimate]) -> SessionValue:
+    def of(
+        cls, estimates: Sequence[Estimate], records: Iterable[Record] = ()
+    ) -> SessionValue:
         """
         Create the value of a session from a non-empty sequence, with an estimate per
         process.
+
+        Args:
+            estimates: The estimates.
+
+            records: The records that they are of, if the value is to show whether their
+                samples were interrupted.
         """
         first = estimates[0]
         values: list[float] = []
@@ -466,7 +480,19 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             better=first.better,
             cores=tuple(cores) if len(cores) == len(estimates) else (),
             sm_clocks_hz=tuple(clocks_hz) if len(clocks_hz) == len(estimates) else (),
+            interrupted=first.source == Source.HOST and _are_interrupted(records),
         )
+
+
+def _are_interrupted(records: Iterable[Record]) -> bool:
+    """Return True if most records have the note."""
+    balance = 0
+    for record in records:
+        balance -= 1
+        for note in record.notes:
+            if note.code == INTERRUPTED:
+                balance += 2
+    return balance > 0
 
 
 class FileList(Frozen, frozen=True, kw_only=True):

@@ -42,6 +42,9 @@ _NAMES = {
     "occupancy": ("occupancy", "fraction"),
     "code_bytes": ("code", "bytes"),
 }
+# Shown of a kernel that only one build has.
+_STATED = ("registers", "stack_bytes", "shared_bytes", "code_bytes")
+WORSE, NEW_AND_WORSE = "WORSE", "WORSE, new"
 _SPILLS = {"spills_bytes": "spill", "scalar_spills": "scalar spill"}
 # Worse, better.
 _INSTRUCTIONS = {
@@ -117,7 +120,7 @@ def change_columns(
         Column(head="kernel", cells=names),
         Column(head="chip", cells=tuple(escape(c.kernel.target) for c in rows)),
         Column(head="result", cells=tuple(_result(c) for c in rows)),
-        Column(head="why", cells=tuple(_why(c) for c in rows), below=1),
+        Column(head="why", cells=tuple(_why_or_needs(c) for c in rows), below=1),
     )
     return columns, len(every) - len(rows)
 
@@ -129,6 +132,12 @@ def change_notes(changes: Sequence[KernelChange]) -> list[str]:
         for fate, chips in _whole_chips(changes).items()
         if chips
     ]
+    new = {c.kernel.target for c in changes if c.was is None}
+    if any(c.fate is Fate.GONE and c.kernel.target in new for c in changes):
+        notes.append(
+            "a kernel with another name and other code is gone and new, and not compared: "
+            "--fail-on=any fails for it"
+        )
     if any(change.fate is Fate.MOVED and not change.steps for change in changes):
         notes.append(
             "moved without a reason: other code of the same size, or other data"
@@ -160,12 +169,12 @@ def _name(change: KernelChange) -> str:
 
 def _result(change: KernelChange) -> str:
     is_new = change.was is None and change.fate is Fate.WORSE
-    return "WORSE, new" if is_new else _word(change.fate)
+    return NEW_AND_WORSE if is_new else _word(change.fate)
 
 
 def _word(fate: Fate) -> str:
     text: str = fate.value
-    return text.upper() if fate is Fate.WORSE else text
+    return WORSE if fate is Fate.WORSE else text
 
 
 def _why(change: KernelChange) -> str:
@@ -177,6 +186,15 @@ def _why(change: KernelChange) -> str:
             name = escape(was.kernel)
         reasons.append(f"was {kernel_name(name, _NAME_WIDTH)}")
     return ", ".join(reasons)
+
+
+def _why_or_needs(change: KernelChange) -> str:
+    """Return the reasons, and of a kernel of one build what it needs."""
+    reasons = [_why(change)]
+    if change.was is None or change.now is None:
+        stated = ((_NAMES[f], getattr(change.kernel, f)) for f in _STATED)
+        reasons += [f"{name} {_value(n, unit)}" for (name, unit), n in stated if n]
+    return ", ".join(filter(None, reasons))
 
 
 def change_summary(changes: Sequence[KernelChange]) -> str:

@@ -70,21 +70,19 @@ def test_a_run_of_the_revision_itself_ends_at_once(project: Project) -> None:
     assert set(repository.outcomes().values()) == {SAME}
 
 
-@pytest.mark.parametrize("place", [".gpuperf", "bases"])
-def test_a_store_beside_the_code_is_no_difference(project: Project, place: str) -> None:
-    """Its files are no input of a test, and tell git how to merge it: nothing is built."""
-    repository = committed(project, README_md="old")
-    assert project.run(f"--gpuperf-baseline={place}", "--gpuperf-update=new").ret == 0
-    project.write(f"[pytest]\ngpuperf_baseline = {place}\n", "pytest.ini")
-    repository.git("add", "pytest.ini")
-    repository.git("commit", "--quiet", "--message=ini")
-    project.write("a longer one", "README.md")
+def test_the_store_of_the_project_is_no_file_of_a_test(project: Project) -> None:
+    """What git does with it, too, is said in a file of its own."""
+    repository = committed(project)
+    project.write("__pycache__\n.pytest_cache\nrun.json\n", ".gitignore")
+    repository.commit("keep the store", **OLD)
+    stored = project.spawn("--gpuperf-update=new")
+    assert (project.path / ".gpuperf" / ".gitattributes").exists(), stored.stdout
 
     ended = project.spawn(*AGAINST)
 
-    assert "3 tests used no file that differs" in ended.stdout
-    assert "installed packages" not in ended.stdout
-    assert project.report()["against"]["block_count"] == 0
+    assert ended.returncode == 0, ended.stdout
+    assert set(repository.outcomes().values()) == {SAME}
+    assert ".gitattributes" not in ended.stdout
 
 
 def test_a_test_is_compared_whose_program_reads_what_differs(project: Project) -> None:

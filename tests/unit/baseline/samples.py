@@ -113,6 +113,7 @@ def _values(draw: st.DrawFn) -> SessionValue:
         alone_cores=tuple(draw(_cores) for _ in alone) if known else (),
         suspected=draw(st.booleans()),
         accepted=draw(st.none() | _accepted),
+        interrupted=draw(st.booleans()),
     )
 
 

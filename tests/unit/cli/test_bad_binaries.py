@@ -284,6 +284,85 @@ def test_code_that_is_not_read_is_neither_gone_nor_new(
     assert "4 lines of kernels that are not read stay in it" in text
 
 
+# By the number of a kind: what is said of it.
+OTHER_KINDS = {8: "LTO code for sm_90", 64: "code of an unknown kind (64) for sm_90"}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_code_of_another_kind_is_not_gone(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, kind: int
+) -> None:
+    """cuobjdump passes over it and ends with 0, as if the chip were gone."""
+    _need_tools()
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    cubins = {80: (GOLD / "kernels_sm_80.cubin").read_bytes(), 90: CUBIN}
+    whole.write_bytes(fatbin(cubins))
+    part.write_bytes(fatbin(cubins, {90: kind}))
+
+    for files in ((whole, part), (part, whole)):
+        code, text = printed(capfdbinary, "compare", *files)
+        assert code == 0
+        assert "4 not read, 4 same" in text
+        assert OTHER_KINDS[kind] in text
+    refused = cli.main(["inventory", str(part), "--target=sm_90"])
+
+    assert refused == 4
+    assert OTHER_KINDS[kind].encode() in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("target", [(), ("--target=sm_90",)], ids=["all", "one"])
+def test_a_part_of_another_kind_is_named_beside_the_others_for_its_chip(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, target: tuple[str, ...]
+) -> None:
+    """Also if the chip was chosen, and has other code that is read."""
+    _need_tools()
+    path = tmp_path / "part.fatbin"
+    path.write_bytes(fatbin({90: CUBIN}) + fatbin({90: CUBIN}, {90: 64}))
+
+    code = cli.main(["inventory", str(path), *target])
+
+    text = capfdbinary.readouterr().out.decode()
+    assert code == 0
+    assert "4 kernels" in text
+    assert OTHER_KINDS[64] in text
+
+
+def test_a_fatbin_that_lies_about_a_chip_lacks_no_code(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """The cubin says which chip it is for."""
+    _need_tools()
+    path = tmp_path / "lies.fatbin"
+    path.write_bytes(fatbin({250: CUBIN}))
+
+    code, text = printed(capfdbinary, "inventory", path)
+
+    assert code == 0
+    assert "sm_90 " in text
+    assert "not" not in text
+
+
+def test_a_file_without_a_cubin_says_what_it_has(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """In a folder its kernels are not read, and not gone."""
+    _need_tools()
+    was, now = tmp_path / "was", tmp_path / "now"
+    cubins = {80: (GOLD / "kernels_sm_80.cubin").read_bytes()}
+    for folder, kinds in ((was, {}), (now, {80: 64})):
+        folder.mkdir()
+        (folder / "a.cubin").write_bytes(CUBIN)
+        (folder / "b.fatbin").write_bytes(fatbin(cubins, kinds))
+
+    code, text = printed(capfdbinary, "inventory", now / "b.fatbin")
+    assert code == 4
+    assert "has no kernel compiled for a chip: code of an unknown kind (64)" in text
+    code, text = printed(capfdbinary, "compare", was, now)
+
+    assert code == 0
+    assert "4 not read, 4 same" in text
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_fatbin_whose_entry_is_too_long_is_refused(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, command: str

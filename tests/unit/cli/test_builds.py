@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Sequence
@@ -30,6 +31,21 @@ class Commands:
         assert cli.main([str(word) for word in arguments]) == code
         printed = self._capture.readouterr()
         return (printed.out + printed.err).decode()
+
+
+class Stream:
+    """Standard output with a buffer, on a terminal or not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self.buffer = io.BytesIO()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return self._terminal
+
+    def flush(self) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -245,8 +261,9 @@ def test_a_new_name_hides_no_spill_of_nvidias_code(
     assert "1 worse, 3 new" in text
 
 
+@pytest.mark.parametrize("command", ["compare", "inventory"])
 def test_spills_that_are_too_much_to_read_are_unknown(
-    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """And said to be: nothing is called free of spills that was not read."""
     tools()
@@ -255,13 +272,85 @@ def test_spills_that_are_too_much_to_read_are_unknown(
     run("inventory", file, f"--baseline={baseline}", "--update")
     monkeypatch.setattr("pytest_gpuperf.measure.inventory.MOST_BYTES", 1000)
 
-    library = GOLD / "kernels_sm_80.cubin"
-    text = run("inventory", library, f"--baseline={baseline}")
+    before = (file,) if command == "compare" else (f"--baseline={baseline}",)
+    text = run(command, *before, GOLD / "kernels_sm_80.cubin")
 
     assert (
         "spills of 2 new kernels with stack are unknown: the changed code has more than "
         "1000 B; choose one chip with --target"
     ) in " ".join(text.split())
+
+
+def test_much_code_that_changed_hides_no_spill_of_a_new_kernel(
+    run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all that changed is too much to read, the new kernels are read alone."""
+    tools()
+    was, now = tmp_path / "was", tmp_path / "now"
+    before, changed, spilling = (
+        (GOLD / f"{name}_sm_80.cubin").read_bytes()
+        for name in ("referring", "referring_changed", "kernels")
+    )
+    for folder, content in ((was, before), (now, changed)):
+        folder.mkdir()
+        (folder / "changed.cubin").write_bytes(content)
+    (now / "new.cubin").write_bytes(spilling)
+    size_bytes = max(len(changed), len(spilling))
+    monkeypatch.setattr("pytest_gpuperf.measure.inventory.MOST_BYTES", size_bytes)
+
+    text = run("compare", was, now, code=1)
+
+    assert "spill added: 680 B" in text
+    assert "instructions are not compared: the changed code has more than" in text
+    assert "unknown" not in text
+
+
+def test_a_kernel_that_only_one_build_has_is_shown_with_its_needs(
+    builds: tuple[Path, Path], run: Commands
+) -> None:
+    """Under another name and with other code it is compared with nothing."""
+    table = run("compare", *builds, "--target=gfx942", "--format=markdown", code=1)
+    text = " ".join(table.replace("|", " ").replace("`", "").split())
+
+    assert "new gfx942 new registers 64, shared memory 4096 B" in text
+    assert "gone gfx942 gone registers 64" in text
+    assert "is gone and new, and not compared: --fail-on=any fails for it" in text
+    same = run("compare", builds[0], builds[0])
+    assert "gone" not in same
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_red"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_worse_is_red_on_a_terminal(
+    builds: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    environment: dict[str, str],
+    is_red: bool,
+) -> None:
+    """Nothing else is, and nothing in a log or in JSON."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def printed(form: str, *, terminal: bool) -> str:
+        stream = Stream(terminal=terminal)
+        monkeypatch.setattr("sys.stdout", stream)
+        files = map(str, builds)
+        assert cli.main(["compare", *files, f"--format={form}"]) == 1
+        return stream.buffer.getvalue().decode()
+
+    plain = printed("text", terminal=False)
+    shown = printed("text", terminal=True)
+
+    assert "\x1b" not in plain
+    assert shown.count("\x1b[31mWORSE\x1b[0m") == (2 if is_red else 0)
+    assert shown.replace("\x1b[31m", "").replace("\x1b[0m", "") == plain
+    for form in ("json", "markdown"):
+        assert "\x1b" not in printed(form, terminal=True)
 
 
 @pytest.mark.parametrize("update", [(), ("--update",)])

@@ -157,6 +157,18 @@ def test_an_instance_alone_has_no_index(
     assert [line.split()[0] for line in text.splitlines()[2:4]] == ["GI0", "GI1"]
 
 
+def test_a_compute_instance_is_named_by_its_instance(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Two of them have the same number, in two instances of a GPU."""
+    path = tmp_path / "dmon.txt"
+    path.write_text("# gpu gi ci sm mem\n# Idx id id % %\n0 1 0 50 20\n0 2 0 70 20\n")
+    _, text = shown(capfdbinary, str(path))
+
+    gpus = [line.split()[0] for line in text.splitlines()[2:4]]
+    assert gpus == ["0/GI1/CI0", "0/GI2/CI0"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -299,6 +311,40 @@ def test_text_may_name_its_encoding(
 
     assert (code, err) == (0, b"")
     assert b"HOT" in out
+
+
+def test_text_of_two_bytes_may_be_cut_between_them(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The row is left out, as in a text of single bytes, and not the whole file."""
+    path = tmp_path / "smi.csv"
+    path.write_bytes((SMI + SMI.splitlines()[1]).encode("utf-16")[:-1])
+    code = cli.main(["utilization", str(path)])
+    out, err = capfdbinary.readouterr()
+
+    assert code == 0
+    assert b"HOT" in out
+    assert b"the last line has no line end" in err
+
+
+@pytest.mark.parametrize("label", ["{}: ", "[{}] ", "node{}: ", "[1,{}]<stdout>:"])
+@pytest.mark.parametrize("text", [SMI, DMON, "# gpu sm mem\n# Idx % %\n0 90 20\n"])
+def test_machines_that_a_launcher_names_are_not_one_gpu(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], text: str, label: str
+) -> None:
+    """The number of a process is no time; the remedy works."""
+    path = tmp_path / "log.txt"
+    lines = text.splitlines(keepends=True)
+    log = "".join(label.format(process) + line for line in lines for process in (0, 1))
+    path.write_text(log)
+
+    assert cli.main(["utilization", str(path)]) == 4
+    err = capfdbinary.readouterr().err
+    assert b"no line begins as that tool prints it" in err
+    assert b"sed -n 's/^0: //p' FILE | gpuperf utilization -" in err
+    own = [line for line in log.splitlines() if line.startswith(label.format(0))]
+    path.write_text("".join(line.removeprefix(label.format(0)) + "\n" for line in own))
+    assert cli.main(["utilization", str(path)]) == 0
 
 
 def test_a_run_may_come_from_a_pipe(

@@ -97,6 +97,8 @@ def test_code_that_is_not_all_known_has_no_counts(line: str, reason: str) -> Non
         ("v_mfma_f32_32x32x8f16", "", {"tensor"}),
         ("v_wmma_f32_16x16x16_f16", "", {"tensor"}),
         ("v_pk_fma_f16", "v0, v1", {"fp16", "fma"}),
+        ("v_pk_fma_f32", "v0, v1", {"fp32", "fp32_pair", "fma", "fma_pair"}),
+        ("v_pk_mul_f32", "v0, v1", {"fp32", "fp32_pair"}),
         ("v_mad_f32", "v0, v1", {"fp32"}),
         ("v_add_f64", "v[0:1]", {"fp64"}),
         ("v_add_u32_e32", "v0, v1", set()),

@@ -14,9 +14,13 @@ from typing import Any
 
 import pytest
 
-from fakes.binaries import elf
+from fakes.binaries import archive, elf
 from fakes.runner import Call, FakeRunner, finished
-from pytest_gpuperf.collect.binary.containers import fatbin_of, fatbin_parts
+from pytest_gpuperf.collect.binary.containers import (
+    fatbin_of,
+    fatbin_parts,
+    has_linked_fatbins,
+)
 from pytest_gpuperf.collect.binary.cubin import without_stack_bound
 from pytest_gpuperf.collect.binary.read import Contents, read_cubins
 from pytest_gpuperf.collect.binary.tools import (
@@ -755,8 +759,18 @@ def test_code_before_the_link_is_no_part() -> None:
     """It stands in a section of its own, and its resources are not final."""
     content = elf({"__nv_relfatbin": fatbin(70), ".nv_fatbin": fatbin(80)})
 
-    assert [part.chip for part in fatbin_parts(content)] == [80]
-    assert [part.chip for part in fatbin_parts(fatbin(70) + fatbin(80))] == [70, 80]
+    assert chips_of(content) == [80]
+    assert chips_of(fatbin(70) + fatbin(80)) == [70, 80]
+
+
+def test_an_archive_has_the_parts_of_each_file() -> None:
+    """As of objects that nvcc compiled without -rdc=true."""
+    files = [elf({".nv_fatbin": fatbin(chip)}) for chip in (80, 90)]
+    content = archive(elf({"__nv_relfatbin": fatbin(70)}), *files)
+
+    assert has_linked_fatbins(content)
+    assert not has_linked_fatbins(archive(elf({"__nv_relfatbin": fatbin(70)})))
+    assert chips_of(content) == [80, 90]
 
 
 def test_a_target_is_asked_for_alone() -> None:

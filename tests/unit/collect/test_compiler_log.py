@@ -163,6 +163,22 @@ def test_a_log_of_another_build_says_nothing() -> None:
     assert reason == "the compiler's log does not name k for sm_90a"
 
 
+def test_frames_of_functions_elsewhere_do_not_hide_another_build() -> None:
+    """A relocatable build of the same file prints frames and no sum of them."""
+    log = UNIT + entry(KERNEL, frame=250, spills=700)
+    log = log.replace(", 280 bytes cumulative stack size", "")
+    log += function("heavy", frame=184, spills=212)
+
+    assert "another build: k has 24 registers and a stack frame of 250 B" in str(
+        spills(log)
+    )
+    calls = CodeParts(inside={"k": frozenset({"heavy"})}, apart=frozenset())
+    assert spills(log, parts=calls) == 912
+    for stack_bytes in (248, 440):
+        other = replace(KERNEL, stack_bytes=stack_bytes)
+        assert "is from another build" in str(spills(log, other, calls))
+
+
 def test_spills_need_a_stack() -> None:
     """The stack of a kernel that calls itself is 0 in some binaries."""
     log = UNIT + entry(SMALL, spills=8)
@@ -261,6 +277,32 @@ def test_compilers_that_write_at_once_are_never_mixed_up(mark: str) -> None:
         assert is_safe(found)
         known += sum(value is not None for value in found.values())
     assert known
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (replace(KERNEL, target="sm_80"), replace(SMALL, target="sm_80")),
+        (replace(KERNEL, name="b"), replace(SMALL, name="c")),
+        (KERNEL, SMALL),
+    ],
+    ids=["chips", "files", "builds"],
+)
+def test_a_function_of_another_compiler_is_no_part_of_a_kernel(
+    first: KernelResources, last: KernelResources
+) -> None:
+    """nvcc --threads and make -j write at once, and names of functions are equal."""
+    parts = CodeParts(
+        inside={"k": frozenset({"heavy"}), "small": frozenset()}, apart=frozenset()
+    )
+    mine, other = entry(KERNEL) + function("heavy", spills=600), entry(first)
+    mixed = UNIT + other + UNIT + entry(KERNEL) + function("heavy", spills=40)
+    mixed += entry(last) + function("heavy", spills=600)
+
+    assert "are cut off, or mixed with those of another" in str(
+        spills(mixed, parts=parts)
+    )
+    assert spills(UNIT + other + UNIT + mine + UNIT + entry(last), parts=parts) == 600
 
 
 def test_projects_that_msbuild_compiles_at_once_are_told_apart() -> None:

@@ -370,6 +370,11 @@ def test_a_row_may_say_its_time() -> None:
         ("2025-09-08T23:59:59.25+0200", "2025-09-08T22:00:01.25Z"),
         ("Mon Sep  8 23:59:59 UTC 2025", "Tue Sep  9 00:00:01 UTC 2025"),
         ("Mon Sep  8 23:59:59 2025:", "Tue Sep  9 00:00:01 2025:"),
+        ("1757376001:", "1757376003:"),
+        ("[1757376001]", "[1757376003]"),
+        ("[1757376000.5]", "[1757376002.5]"),
+        ("1", "3"),
+        ("0.5:", "2.5:"),
     ],
 )
 def test_each_line_may_begin_with_its_time(first: str, second: str) -> None:
@@ -611,6 +616,16 @@ def test_a_number_that_is_no_blank_is_kept(value: int) -> None:
     assert number(str(value)) == value
 
 
+def test_a_word_that_is_no_number_is_left_out_with_a_sentence() -> None:
+    """As a number with a comma; N/A is absent, and needs no sentence."""
+    telemetry = dmon("#Entity GRACT SMACT TENSO\nID\nGPU 0 0.5 0,93 N/A")
+
+    assert said(telemetry.records[0]) == {"graphics_active_fraction": 0.5}
+    assert telemetry.notes == (
+        "not numbers, and left out: PROF_SM_ACTIVE '0,93', GPU 0 (line 3)",
+    )
+
+
 def test_a_share_stays_within_its_bounds() -> None:
     """A counter that overshoots reads as all, one that undershoots as nothing."""
     found = one("#Entity SMACT GPUTL NBWLT\nGPU 0 1.002 -3 -1")
@@ -778,6 +793,20 @@ def test_a_line_may_say_its_time() -> None:
         (1760000001.0, 100.5, 61.0),
     ]
     assert found[0].power_watts == 300.0
+
+
+def test_a_whole_number_may_be_a_time_in_seconds() -> None:
+    """Prometheus writes milliseconds, OpenMetrics seconds with or without a point."""
+    line = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"} 60'
+    for first, second in (
+        ("1700000000", "1700000030"),
+        ("1700000000.0", "1700000030.0"),
+        ("1700000000000", "1700000030000"),
+    ):
+        records = exporter(f"{line} {first}\n{line} {second}").records
+
+        assert [r.unix_s for r in records] == [1.7e9, 1.7e9 + 30]
+        assert [r.monotonic_s for r in records] == [100.0, 130.0]
 
 
 def test_a_line_of_no_gpu_is_left_out_with_a_sentence() -> None:

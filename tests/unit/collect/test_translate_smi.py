@@ -340,12 +340,65 @@ def test_a_cell_that_is_not_a_number_is_left_out_with_a_sentence() -> None:
         "0, 5 %, NaN, 200 W, 300 W\n"
     )
 
-    assert telemetry.notes[0] == (
-        "not numbers, and left out: utilization.gpu 'abc' (line 2), "
-        "memory.used '1e303 MiB' (line 2), memory.used 'NaN' (line 3)"
+    assert telemetry.notes == (
+        "memory.used is infinite and left out: line 2",
+        (
+            "not numbers in the unit of nvidia-smi, and left out: utilization.gpu 'abc' "
+            "(line 2), memory.used 'NaN' (line 3)"
+        ),
     )
     assert [record.power_watts for record in telemetry.records] == [300, 200]
     assert [record.gpu_busy_fraction for record in telemetry.records] == [None, 0.05]
+
+
+def test_a_value_in_a_unit_that_nvidia_smi_does_not_write_is_left_out() -> None:
+    """Another program wrote the column; a number alone would be wrong by a factor."""
+    telemetry = read(
+        "index, memory.used [GiB], memory.free [MB], power.draw, clocks.sm [MHz]\n"
+        "0, 40, 2 MB, 123 kW, 1980 MHz\n"
+    )
+    (record,) = telemetry.records
+
+    assert (record.memory_used_bytes, record.power_watts) == (None, None)
+    assert (record.memory_free_bytes, record.sm_clock_hz) == (2 * 1024**2, 1.98e9)
+    assert telemetry.notes == (
+        "columns without a reading of ours: memory.used[gib]",
+        "not numbers in the unit of nvidia-smi, and left out: power.draw '123 kW' (line 2)",
+    )
+
+
+def test_a_value_that_cannot_be_is_no_reading() -> None:
+    """As in the other formats: a share above the whole, and a sensor below 0."""
+    telemetry = read("index, utilization.gpu, power.draw\n0, 150 %, -5 W\n")
+    (record,) = telemetry.records
+
+    assert (record.gpu_busy_fraction, record.power_watts) == (1.0, None)
+    assert telemetry.notes == (
+        "utilization.gpu is above 100 and read as 100: line 2",
+        "power.draw is below 0 and left out: line 2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "head", "row"),
+    [
+        (monitor_records, "#Date Time gpu sm mem\n", "20250301 12:00:0{} 0 9 2\n"),
+        (monitor_records, "12:00:01 # gpu sm mem\n", "12:00:0{} 0 9 2\n"),
+        (dmon_records, "12:00:01 #Entity SMACT\n", "12:00:0{} GPU 0 0.9\n"),
+    ],
+)
+def test_times_that_go_back_have_a_sentence(
+    tool: Callable[..., Telemetry], head: str, row: str
+) -> None:
+    """Logs of two machines, one after the other, have the same GPUs without ids."""
+    log = head + row.format(3) + row.format(4)
+    both = log + head + row.format(1) + row.format(5)
+    how = {"start": START, "interval_s": 0.5}
+
+    assert tool(log + row.format(4), **how).notes == ()
+    assert tool(both, **how).notes == (
+        "times go back, so rows may be of several machines: line 5",
+    )
 
 
 def test_only_its_own_head_is_taken_for_a_table() -> None:

@@ -90,6 +90,10 @@ def test_a_kernel_that_needs_more_is_worse(
     ("counts", "words"),
     [
         ({"fma": 0, "fp32": 256}, "FMA contraction lost (128 -> 0)"),
+        (  # What is left is done for two values at a time.
+            {"fma": 32, "fma_pair": 16, "fp32": 144, "fp32_pair": 64},
+            "FMA contraction lost (128 -> 48)",
+        ),
         ({"global_load_16": 0, "global_load_4": 16}, "128-bit loads became 32-bit"),
         ({"global_load_16": 3, "global_load_8": 2}, "128-bit loads became 64-bit"),
         ({"tensor": 0}, "tensor instruction gone (8 -> 0)"),
@@ -114,6 +118,7 @@ def test_an_instruction_that_is_lost_is_worse(
     [
         {"fma": 64, "fp32": 64},  # half of the work
         {"fma": 256, "fp32": 256},  # unrolled
+        {"fma": 64, "fma_pair": 64, "fp32": 64, "fp32_pair": 64},  # in pairs
         {"global_load_16": 8, "global_load_4": 2},
         {"global_load_16": 2},
         {"tensor": 4, "async_copy": 8},

@@ -10,9 +10,10 @@ import pytest
 from pytest_gpuperf.judge.case import Case, Reference
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import BoundClass, SessionValue
+from pytest_gpuperf.model.record import BoundClass, Note, SessionValue
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import Cause, Outcome, Reason, Verdict
-from unit.judge.building import case, confirmation, stored
+from unit.judge.building import case, confirmation, estimate, record, stored
 
 FAST = (1.0, 1.004, 0.997, 1.002, 0.999, 1.001, 0.998, 1.003)
 WAITS = {"waits": "it waits"}
@@ -270,6 +271,75 @@ def test_a_slow_stored_session_shows_how_slow_reads_may_be() -> None:
     reads = replace(cache(6.0, 6.0), stored=stored([*FAST, 5.0]))
 
     assert settle([subject], fresh, references=[reads])[0].outcome is Outcome.REGRESSED
+
+
+def with_interrupted(subject: Case, suite: int, sessions: int) -> Case:
+    """Return a case whose samples were interrupted in the suite, and in so many sessions."""
+    assert subject.current is not None
+    marked = [
+        replace(each, value=replace(each.value, interrupted=number < sessions))
+        for number, each in enumerate(subject.stored)
+    ]
+    current = replace(subject.current, interrupted=bool(suite))
+    return replace(subject, current=current, stored=tuple(marked))
+
+
+@pytest.mark.parametrize(
+    ("now", "suite", "fresh", "sessions", "outcome"),
+    [
+        (2.5, 1, 1, 0, Outcome.INCONCLUSIVE),
+        (2.5, 0, 1, 3, Outcome.INCONCLUSIVE),  # the fresh processes decide
+        (2.5, 1, 0, 0, Outcome.REGRESSED),
+        (2.5, 1, 1, 4, Outcome.REGRESSED),  # a machine that is always busy
+        (2.5, 0, 0, 8, Outcome.REGRESSED),  # slower than on the busy machine
+        (2.5, 0, 0, 0, Outcome.REGRESSED),
+        (4.5, 1, 1, 0, Outcome.REGRESSED),  # slower than empty caches explain
+    ],
+)
+def test_interrupted_samples_regress_nothing_beside_others(
+    now: float, suite: int, fresh: int, sessions: int, outcome: Outcome
+) -> None:
+    """To fill the caches after each interruption takes time of the processor."""
+    subject = with_interrupted(case(now, FAST), suite, sessions)
+    again = confirmation(*[now * (1 + n / 1e3) for n in range(5)])
+    assert again.value is not None
+    again = replace(again, value=replace(again.value, interrupted=bool(fresh)))
+    (verdict,) = settle([subject], {subject.name: again})
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert verdict.cause is Cause.NOISY_MACHINE
+        assert verdict.evidence is not None
+        assert "were interrupted" in verdict.evidence.lines[0]
+
+
+def test_uninterrupted_samples_are_no_gain_beside_interrupted_ones() -> None:
+    """The machine is less busy than it was, which is not stored as an improvement."""
+    subject = with_interrupted(case(0.5, FAST), 0, 8)
+    fresh = confirmation(*[0.5 * (1 + n / 1e3) for n in range(5)])
+    (verdict,) = settle([subject], {subject.name: fresh})
+
+    assert verdict.reason is Reason.NOT_CONFIRMED
+    assert verdict.cause is Cause.NOISY_MACHINE
+
+
+@pytest.mark.parametrize(
+    ("source", "noted", "whole", "expected"),
+    [
+        (Source.HOST, 2, 1, True),
+        (Source.HOST, 1, 1, False),
+        (Source.CUPTI, 2, 0, False),  # of a device, which nothing interrupts
+    ],
+)
+def test_most_processes_decide_whether_samples_were_interrupted(
+    source: Source, noted: int, whole: int, expected: object
+) -> None:
+    """One interrupted process of three leaves the median alone."""
+    note = Note(code="interrupted", text="the machine was busy", doubt=True)
+    records = [record(notes=(note,))] * noted + [record()] * whole
+    found = SessionValue.of([estimate(1.0, source=source)] * len(records), records)
+
+    assert found.interrupted is expected
 
 
 def cache(now: float, fresh: float) -> Reference:

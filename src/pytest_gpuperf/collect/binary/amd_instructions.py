@@ -42,7 +42,7 @@ _SINGLE = {
 }
 
 _ARITHMETIC = re.compile(
-    r"v_(?:pk_|dual_)?(?P<verb>fma(?:c|ak|mk)?|ma[dc](?:ak|mk)?|add|sub(?:rev)?|mul)_"
+    r"v_(?P<pair>pk_)?(?:dual_)?(?P<verb>fma(?:c|ak|mk)?|ma[dc](?:ak|mk)?|add|sub(?:rev)?|mul)_"
     r"(?:legacy_|mix(?:lo|hi)?_)?(?P<kind>f64|f32|bf16|f16)"
 )
 _TYPES = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "fp16"}
@@ -275,8 +275,10 @@ def amd_classes_of(
     kinds: list[str] = []
     for half in (opcode, *_SECOND.findall(operands)):
         if arithmetic := _ARITHMETIC.match(half):
-            kinds.append(_TYPES[arithmetic["kind"]])
-            kinds += ["fma"] * arithmetic["verb"].startswith("fma")
+            names = [_TYPES[arithmetic["kind"]]]
+            names += ["fma"] * arithmetic["verb"].startswith("fma")
+            is_pair = arithmetic["pair"] and names[0] == "fp32"
+            kinds += [*names, *(f"{name}_pair" for name in names if is_pair)]
     return tuple(kinds)
 
 

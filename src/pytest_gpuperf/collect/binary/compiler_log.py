@@ -85,15 +85,21 @@ class LoggedKernel:
 
         functions: Name, frame [B] and spills [B] of each function between this kernel and
             the next kernel of the compilation.
+
+        target: The chip, as `sm_90a`.
+
+        compilation: All kernels of the same compilation, with this one.
     """
 
     name: str
+    target: str
     frame_bytes: int | None = None
     spills_bytes: int = 0
     registers_count: int | None = None
     barriers_count: int | None = None
     cumulative_bytes: int | None = None
     functions: list[tuple[str, int, int]] = field(default_factory=list)
+    compilation: list[LoggedKernel] = field(repr=False)
 
     @property
     def stack_bytes(self) -> int | None:
@@ -103,6 +109,15 @@ class LoggedKernel:
         if any(frame_bytes for _, frame_bytes, _ in self.functions):
             return None
         return self.frame_bytes
+
+    def may_have_stack(self, stack_bytes: int, parts: CodeParts) -> bool:
+        """Return whether a stack [B] fits the frames of the kernel and its functions."""
+        least_bytes = self.frame_bytes or 0
+        if parts.apart:
+            return stack_bytes >= least_bytes
+        inside = parts.inside[self.name]
+        own = (frame_bytes for name, frame_bytes, _ in self.functions if name in inside)
+        return least_bytes <= stack_bytes <= least_bytes + sum(own)
 
 
 class CompilerLog(Frozen, frozen=True, kw_only=True):
@@ -195,6 +210,7 @@ class _Compilations:
 
     def __init__(self, log: CompilerLog) -> None:
         self._log = log
+        self._compilation: list[LoggedKernel] = []
         self._kernel: LoggedKernel | None = None
         # The function whose stack frame must be next.
         self._function: str | None = None
@@ -203,9 +219,9 @@ class _Compilations:
         """Read the next line."""
         if _UNIT.search(line):
             self._kernel = self._function = None
+            self._compilation = []
         elif entry := _ENTRY.search(line):
-            self._kernel, self._function = LoggedKernel(name=entry[1]), None
-            self._log.kernels[entry[1], entry[2]].append(self._kernel)
+            self._kernel, self._function = self._entry(entry[1], entry[2]), None
         elif function := _FUNCTION.search(line):
             if self._function is None and self._may_describe(function[1]):
                 self._function = function[1]
@@ -219,6 +235,12 @@ class _Compilations:
             self._used(_whole(used[1]), used[2])
         elif self._function is not None and line.strip():
             self._drop()  # The frame is the rest of the same message.
+
+    def _entry(self, name: str, target: str) -> LoggedKernel:
+        kernel = LoggedKernel(name=name, target=target, compilation=self._compilation)
+        self._compilation.append(kernel)
+        self._log.kernels[name, target].append(kernel)
+        return kernel
 
     def _is_unfinished(self) -> bool:
         return self._kernel is not None and self._kernel.registers_count is None
@@ -346,7 +368,7 @@ def _matching(
             "of another compilation",
             "pass them all, one compilation after the other (make --output-sync)",
         )
-    matching = [each for each in complete if _matches(each, kernel)]
+    matching = [each for each in complete if _matches(each, kernel, parts)]
     alone = (_calls_no_spills(each, kernel, log, parts) for each in matching)
     if parts.apart and not (matching and all(alone)):
         reason = f"{name} may call functions that were compiled apart and spill"
@@ -364,18 +386,46 @@ def _is_complete(
     logged: LoggedKernel, inside: frozenset[str], parts: CodeParts
 ) -> bool:
     """Return whether the log has all lines of a kernel and of its functions, once."""
-    own = [name for name, _, _ in logged.functions if name in inside]
-    if logged.registers_count is None or sorted(own) != sorted(inside):
+    if logged.registers_count is None or not _lists(logged, inside):
         return False
-    # Only functions with a frame of their own add to the frame of the kernel.
-    has_frames = any(frame_bytes for _, frame_bytes, _ in logged.functions)
-    return has_frames or bool(parts.apart) or logged.frame_bytes == logged.stack_bytes
+    if inside and not _is_of_one_compiler(logged, parts):
+        return False
+    stack_bytes = logged.stack_bytes
+    return stack_bytes is None or logged.may_have_stack(stack_bytes, parts)
 
 
-def _matches(logged: LoggedKernel, kernel: KernelResources) -> bool:
-    stacks = {kernel.stack_bytes, logged.stack_bytes}
-    is_same = None in stacks or len(stacks) == 1
-    return is_same and logged.registers_count == kernel.registers_count
+def _lists(logged: LoggedKernel, inside: frozenset[str]) -> bool:
+    own = [name for name, _, _ in logged.functions if name in inside]
+    return sorted(own) == sorted(inside)
+
+
+def _is_of_one_compiler(logged: LoggedKernel, parts: CodeParts) -> bool:
+    """
+    Return whether the compilation of a kernel has the kernels and functions of its cubin.
+
+    A line about a function does not name its kernel. When compilers write at once, it may
+    stand below a kernel of another compiler.
+    """
+    names = [each.name for each in logged.compilation]
+    if {each.target for each in logged.compilation} != {logged.target}:
+        return False
+    if len({*names}) < len(names) or not parts.inside.keys() >= {*names}:
+        return False
+    known = frozenset[str]().union(*parts.inside.values())
+    return all(
+        {name for name, _, _ in each.functions} & known <= parts.inside[each.name]
+        for each in logged.compilation
+    )
+
+
+def _matches(logged: LoggedKernel, kernel: KernelResources, parts: CodeParts) -> bool:
+    if logged.registers_count != kernel.registers_count:
+        return False
+    if kernel.stack_bytes is None:
+        return True
+    if logged.cumulative_bytes is not None:
+        return logged.cumulative_bytes == kernel.stack_bytes
+    return logged.may_have_stack(kernel.stack_bytes, parts)
 
 
 def _calls_no_spills(
@@ -394,9 +444,12 @@ def _spills_bytes(logged: LoggedKernel, inside: frozenset[str]) -> int:
 
 
 def _difference(logged: LoggedKernel, kernel: KernelResources) -> str:
+    stack = f"a stack of {logged.stack_bytes} B"
+    if logged.stack_bytes is None:
+        stack = f"a stack frame of {logged.frame_bytes} B"
     return (
         f"the compiler's log is from another build: {kernel.demangled or kernel.name} has "
-        f"{logged.registers_count} registers and a stack of {logged.stack_bytes} B in it, "
+        f"{logged.registers_count} registers and {stack} in it, "
         f"and {kernel.registers_count} registers and {kernel.stack_bytes} B in the binary"
     )
 

@@ -33,7 +33,11 @@ FATBIN_MAGIC = b"\x50\xed\x55\xba"
 _FATBIN_HEADER = struct.Struct("<4sHHQ")
 # Kind, version, bytes of the header and of the content, ..., number of the chip.
 _FATBIN_ENTRY = struct.Struct("<HHIQQII")
-_FATBIN_CUBIN = 2  # 1 is PTX.
+_FATBIN_PTX = 1
+FATBIN_CUBIN = 2
+FATBIN_LTO = 8  # What nvcc writes for code=lto_90, for the link.
+# Of the header of an entry, which has 64 to 120 B. A longer one is no entry of any kind.
+_MOST_ENTRY_BYTES = 4096
 _FATBIN_VERSION = 1
 
 
@@ -55,11 +59,14 @@ class FatbinPart(NamedTuple):
         start: Its start in the file, with its own header.
 
         end: Its end, which is outside of a file that was cut.
+
+        kind: The number of its kind: 2 is a cubin, 8 what is compiled at the link.
     """
 
     chip: int
     start: int
     end: int
+    kind: int
 
 
 @contextmanager
@@ -145,12 +152,12 @@ def _pe_sections(content: bytes | mmap.mmap) -> Iterator[FileSection]:
 
 def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
     """
-    Return the linked code for chips in the fatbins of a file, in the file's order.
+    Return the linked code in the fatbins of a file, in the file's order, without PTX.
 
     Args:
-        content: A fatbin, or a file that contains fatbins.
+        content: A fatbin, or a file or archive that contains fatbins.
     """
-    linked = [section for section in sections(content) if section.name in _LINKED]
+    linked = _linked_sections(content)
     if not linked:
         return list(_parts(content, 0, len(content)))
     return [
@@ -160,11 +167,20 @@ def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:
     ]
 
 
+def _linked_sections(content: bytes | mmap.mmap) -> list[FileSection]:
+    return [
+        section
+        for start, _ in members(content)
+        for section in sections(content, start)
+        if section.name in _LINKED
+    ]
+
+
 def has_linked_fatbins(content: bytes | mmap.mmap) -> bool:
-    """Return True for a fatbin, and for a library or program with a section of them."""
+    """Return True for a fatbin, and for a file or archive with a section of linked ones."""
     if content[: len(FATBIN_MAGIC)] == FATBIN_MAGIC:
         return True
-    return any(section.name in _LINKED for section in sections(content))
+    return bool(_linked_sections(content))
 
 
 def names_fatbins(content: bytes | mmap.mmap) -> bool:
@@ -189,8 +205,9 @@ def _parts(content: bytes | mmap.mmap, start: int, end: int) -> Iterator[FatbinP
                 content, place
             )
             following = place + max(entry_bytes + size, _FATBIN_ENTRY.size)
-            if kind == _FATBIN_CUBIN:
-                yield FatbinPart(chip, place, following)
+            is_other = kind != _FATBIN_PTX and entry_bytes <= _MOST_ENTRY_BYTES
+            if kind == FATBIN_CUBIN or is_other:
+                yield FatbinPart(chip, place, following, kind)
             place = following
         following = max(place, start + len(FATBIN_MAGIC))
         start = content.find(FATBIN_MAGIC, following, end)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_gpuperf.collect.binary.containers import (
+    FATBIN_CUBIN,
+    FATBIN_LTO,
     FatbinPart,
     fatbin_of,
     fatbin_parts,
@@ -78,10 +80,13 @@ class Extracted(Frozen, frozen=True, kw_only=True):
         cubins: The target of each cubin, by file.
 
         faults: The fault of each chip of which code is left out, and the ended cuobjdump.
+
+        passed: The code that cuobjdump left out of the other chips without an error.
     """
 
     cubins: Mapping[Path, str]
     faults: Mapping[str, tuple[Fault, Finished]]
+    passed: Sequence[Unread] = ()
 
     def unread(self) -> Iterator[Unread]:
         """Yield what is left out, once for each kind of fault."""
@@ -93,6 +98,7 @@ class Extracted(Frozen, frozen=True, kw_only=True):
                 end = fault.value.format(them=them)
                 names = (f"{n} (a part)" if n in read else n for n in chips)
                 yield Unread(f"{', '.join(names)} {verb} not read: {end}", chips)
+        yield from self.passed
 
 
 def extract_by_part(
@@ -154,11 +160,12 @@ def extract_by_part(
                 groups[:0] = _halves(group)
             else:
                 faults[name] = fault, finished
-    return Extracted(cubins=cubins, faults=faults)
+    others = [part for part in parts if f"sm_{part.chip}" not in faults]
+    return Extracted(cubins=cubins, faults=faults, passed=_passed(others, cubins))
 
 
 def passed_over(
-    path: Path, cubins: Mapping[Path, str], *, label: str
+    path: Path, cubins: Mapping[Path, str], *, label: str, chip: str | None = None
 ) -> tuple[Unread, ...]:
     """
     Return the code that cuobjdump left out without an error.
@@ -169,6 +176,8 @@ def passed_over(
         cubins: The target of each extracted cubin, by file.
 
         label: The name of the binary in messages.
+
+        chip: Only the code for the chip of this number, as `sm_90`, or None for all.
 
     Raises:
         CaptureFormatError: A part ends outside of the file, so that those behind it were
@@ -181,14 +190,39 @@ def passed_over(
         if any(part.end > len(content) for part in parts):
             message, remedy = "is cut off or damaged", "compile or copy it again"
             raise CaptureFormatError(message, remedy=remedy, path=label)
+    chosen = [part for part in parts if chip in {None, f"sm_{part.chip}"}]
+    return _passed(chosen, cubins)
+
+
+def _passed(
+    parts: Sequence[FatbinPart], cubins: Mapping[Path, str]
+) -> tuple[Unread, ...]:
+    """Return the parts of which there is no cubin, once for each kind."""
     if len(parts) <= len(cubins):
-        return ()
+        return ()  # A part may state another chip than its cubin does.
     lost = Counter(f"sm_{part.chip}" for part in parts)
     lost -= Counter(target.rstrip("af") for target in cubins.values())
-    chips = tuple(sorted(lost))
-    names = ", ".join(chips)
+    chips_of: dict[int, set[str]] = defaultdict(set)
+    # A newer cuobjdump may read kinds that are unknown here, so a cubin is the last guess.
+    for part in sorted(parts, key=lambda part: part.kind, reverse=True):
+        chip = f"sm_{part.chip}"
+        if lost[chip] > 0:
+            lost[chip] -= 1
+            chips_of[part.kind].add(chip)
+    return tuple(
+        Unread(_sentence(kind, ", ".join(sorted(chips))), tuple(sorted(chips)))
+        for kind, chips in sorted(chips_of.items())
+    )
+
+
+def _sentence(kind: int, chips: str) -> str:
+    if kind == FATBIN_CUBIN:
+        return f"not all code for {chips} is read: cuobjdump passes over it"
+    if kind == FATBIN_LTO:
+        return f"LTO code for {chips} is not read: it has no registers before the link"
     return (
-        Unread(f"not all code for {names} is read: cuobjdump passes over it", chips),
+        f"code of an unknown kind ({kind}) for {chips} is not read: cuobjdump passes over "
+        "it, and a newer one may read it"
     )
 
 

@@ -284,8 +284,10 @@ _KINDS = MappingProxyType(
     {
         "DFMA": ("fp64", "fma"),
         **dict.fromkeys(("DADD", "DMUL"), ("fp64",)),
-        **dict.fromkeys(("FFMA", "FFMA2", "FFMA32I"), ("fp32", "fma")),
-        **dict.fromkeys(("FADD", "FADD2", "FMUL", "FMUL2"), ("fp32",)),
+        **dict.fromkeys(("FFMA", "FFMA32I"), ("fp32", "fma")),
+        "FFMA2": ("fp32", "fp32_pair", "fma", "fma_pair"),
+        **dict.fromkeys(("FADD", "FMUL"), ("fp32",)),
+        **dict.fromkeys(("FADD2", "FMUL2"), ("fp32", "fp32_pair")),
         **dict.fromkeys(("FADD32I", "FMUL32I"), ("fp32",)),
         **dict.fromkeys(("HFMA2", "HFMA2_32I"), ("fp16", "fma")),
         **dict.fromkeys(("HADD2", "HADD2_32I", "HMUL2", "HMUL2_32I"), ("fp16",)),

@@ -574,6 +574,14 @@ def _nvidia_cubins(
             )
             has_kernels = has_kernels or bool(kernels)
             yield Cubin(content=content, kernels=kernels)
+    if not files:
+        because = "; ".join(sentence for sentence, _ in left_out)
+        raise CaptureFormatError(
+            "has no kernel compiled for a chip" + (f": {because}" if because else ""),
+            remedy="compile for a chip too: nvcc -gencode arch=compute_90,code=sm_90",
+            path=image.label,
+            is_whole=True,
+        )
     if not has_kernels:
         raise CaptureFormatError(
             "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
@@ -595,7 +603,12 @@ def _cubins_of(
             tool, path, into=into, runner=runner, target=target
         )
         chosen = {file: of for file, of in cubins.items() if of == target}
-        if chosen and not finished.exit_code:
+        number = target.rstrip("af")
+        if (
+            chosen
+            and not finished.exit_code
+            and not passed_over(path, cubins, label=image.label, chip=number)
+        ):
             return chosen, ()
     into = folder / "all"
     finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
@@ -614,19 +627,17 @@ def _cubins_of(
         )
     else:
         unread = passed_over(path, cubins, label=image.label)
-    if not cubins:
-        raise CaptureFormatError(
-            "has no kernel compiled for a chip",
-            remedy="compile for a chip too: nvcc -gencode arch=compute_90,code=sm_90",
-            path=image.label,
-            is_whole=True,
-        )
     chosen = {file: of for file, of in cubins.items() if target in {None, of}}
-    if not chosen:
+    if cubins and not chosen:
         held = ", ".join(dict.fromkeys(cubins.values()))
         message = f"has no kernel for {target}, only for {held}"
+        number = (target or "").rstrip("af")
+        reasons = [sentence for sentence, chips in unread if number in chips]
         raise CaptureFormatError(
-            message, remedy=f"take one of {held}", path=image.label, is_whole=True
+            "; ".join([message, *reasons]),
+            remedy=f"take one of {held}",
+            path=image.label,
+            is_whole=True,
         )
     return chosen, unread
 

@@ -32,7 +32,7 @@ from pytest_gpuperf.collect.base import (
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.instrumentation import named
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import INTERRUPTED, Note, Void
 from pytest_gpuperf.model.sample import Source
 
 # Fraction of the median SM clock of the set (docs/judging.md section 5).
@@ -304,7 +304,7 @@ def counted_samples(
         )
         if by_cpu:
             text += ", so the time is that of the processor"
-        notes.append(Note(code="interrupted", text=text, doubt=True))
+        notes.append(Note(code=INTERRUPTED, text=text, doubt=True))
     return CountedSamples(
         sources=(*sources, Source.HOST),
         places=tuple(places),

@@ -44,12 +44,15 @@ class Foreign(NamedTuple):
 
         may_have_readings: True if `gpuperf utilization` reads the file, or looks in it
             for the output of a tool that it reads.
+
+        is_read: True if `gpuperf utilization` reads the kind of file.
     """
 
     message: str
     remedy: str
     makes_runs: bool
     may_have_readings: bool
+    is_read: bool = False
 
 
 class _Kind(NamedTuple):
@@ -74,6 +77,7 @@ class _Kind(NamedTuple):
     remedy: str
     makes_runs: bool = True
     may_have_readings: bool = False
+    is_read: bool = False
 
 
 def _begins(pattern: bytes) -> bytes:
@@ -303,6 +307,7 @@ _KINDS = (
             "print it with gpuperf utilization FILE",
             makes_runs=False,
             may_have_readings=True,
+            is_read=True,
         )
         for sign, name in (
             (_begins(_SMI_HEAD), "a table of nvidia-smi"),
@@ -519,7 +524,11 @@ def _known(start: bytes) -> Foreign | None:
         if re.search(sign, start) if isinstance(sign, bytes) else sign <= present:
             message = ": ".join(filter(None, (f"it is {kind.name}", kind.holds)))
             return Foreign(
-                message, kind.remedy, kind.makes_runs, kind.may_have_readings
+                message,
+                kind.remedy,
+                makes_runs=kind.makes_runs,
+                may_have_readings=kind.may_have_readings,
+                is_read=kind.is_read,
             )
     return None
 

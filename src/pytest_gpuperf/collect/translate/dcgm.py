@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import isfinite
+from math import isfinite, nan
 
 from pytest_gpuperf.collect.translate.telemetry import (
+    GOES_BACK,
     LeftOut,
     Moment,
     Telemetry,
@@ -127,11 +128,16 @@ def field_named(text: str) -> Field | None:
 
 def number(text: str) -> float | None:
     """Parse a number, and return None for text, non-finite numbers and DCGM's blanks."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
+    value = float(text) if _is_number(text) else nan
     return value if isfinite(value) and value not in _BLANKS else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def readings(
@@ -254,6 +260,7 @@ _ROW = re.compile(r"(?P<kind>[A-Za-z][\w-]*)\s+(?P<id>\d+)(?P<values>(?:\s.*)?)"
 _INSTANCES = {"GPU-I": "GI", "GPU-CI": "CI"}
 # dcgm_structs.h, DCGM_MAX_INSTANCES_PER_GPU: instances 8 to 15 belong to GPU 1.
 _INSTANCES_PER_GPU = 8
+_NO_NUMBERS = "not numbers, and left out"
 _ORPHANS = (
     "instances without a row of their GPU are shown as GPUs of their own "
     "(dcgmi dmon -i 0,i:0,i:1 has the rows of GPU 0, too)"
@@ -369,9 +376,7 @@ class _Dmon:
             raise ValueError(message)
         gpu = self._gpu(match["kind"], int(match["id"]), where)
         if gpu is not None:
-            moment = (
-                self.times.of_stamp(stamp) if stamp else self.times.of_row(self.tick)
-            )
+            moment = self._moment(stamp, where)
             values = self._readings(words, self.columns, f"GPU {gpu[1]} ({where})")
             self.records.append(record_at(moment, gpu, values))
         return True
@@ -380,6 +385,14 @@ class _Dmon:
         """Return True if an unreadable line has values."""
         _, bare = split_stamp(line)
         return has_values(bare.split()[1:], 0)  # The first word is GPU.
+
+    def _moment(self, stamp: str, where: str) -> Moment:
+        if not stamp:
+            return self.times.of_row(self.tick)
+        moment = self.times.of_stamp(stamp)
+        if self.times.went_back:
+            self.left_out.setdefault(GOES_BACK, []).append(where)
+        return moment
 
     def _gpu(self, kind: str, number: int, where: str) -> GpuKey | None:
         """Return the GPU or the instance of a row, or None for any other entity."""
@@ -406,13 +419,15 @@ class _Dmon:
     def _readings(
         self, words: Sequence[str], columns: Sequence[Field | None], where: str
     ) -> dict[str, Value | None]:
-        values, notes = readings(
-            {
-                column: number(word)
-                for column, word in zip(columns, words, strict=True)
-                if column is not None
-            }
-        )
+        known: dict[Field, float | None] = {}
+        for column, word in zip(columns, words, strict=True):
+            if column is None:
+                continue
+            known[column] = number(word)
+            if not _is_number(word) and word.lower() != "n/a":
+                item = f"{column.names[0]} {excerpt(word)}, {where}"
+                self.left_out.setdefault(_NO_NUMBERS, []).append(item)
+        values, notes = readings(known)
         for note in notes:
             self.left_out.setdefault(note, []).append(where)
         return values
@@ -425,6 +440,7 @@ _SERIES = re.compile(
 _BEGINS_SERIES = re.compile(r"DCGM_FI_|[A-Za-z_:][\w:]*\s*\{")
 _LABEL = re.compile(r'\s*(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPES = {r"\n": "\n", r"\"": '"', r"\\": "\\"}
+_LEAST_MS = 1e11  # In 1973. As seconds, it is in the year 5138.
 _DEVICE = re.compile(r"nvidia(\d+)")
 # Of the exporter, of its later versions, and of Prometheus.
 _HOST_LABELS = ("Hostname", "hostname", "instance")
@@ -540,11 +556,9 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
         if match is None:
             message = f"{excerpt(line)} is not a name, labels and value"
             raise ValueError(message)
-        try:
-            float(match["value"])
-        except ValueError:
+        if not _is_number(match["value"]):
             message = f"{excerpt(match['value'])} is not a number"
-            raise ValueError(message) from None
+            raise ValueError(message)
         labels: dict[str, str] = {}
         text, place = match["labels"] or "", 0
         while text[place:].strip():
@@ -557,8 +571,9 @@ class _FieldSeries(Frozen, frozen=True, kw_only=True):
             )
             place = label.end()
         stamp = match["stamp"]
-        # Prometheus writes whole milliseconds, OpenMetrics seconds with a point.
-        per_s = 1.0 if stamp and "." in stamp else 1000.0
+        # Prometheus writes whole milliseconds, OpenMetrics seconds, often with a point.
+        is_s = stamp and ("." in stamp or abs(float(stamp)) < _LEAST_MS)
+        per_s = 1.0 if is_s else 1000.0
         return cls(
             name=match["name"],
             labels=labels,

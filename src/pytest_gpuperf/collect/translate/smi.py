@@ -7,7 +7,6 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import pairwise
 from math import isfinite
 
@@ -19,6 +18,7 @@ from pytest_gpuperf.collect.translate.dcgm import (
     readings,
 )
 from pytest_gpuperf.collect.translate.telemetry import (
+    GOES_BACK,
     LeftOut,
     Moment,
     Telemetry,
@@ -31,47 +31,67 @@ from pytest_gpuperf.collect.translate.telemetry import (
     split_stamp,
 )
 from pytest_gpuperf.errors import CaptureFormatError
-from pytest_gpuperf.model.quantity import MiB
 from pytest_gpuperf.model.telemetry import CanonicalRecord, GpuKey
 
-# Column name without unit -> field of a CanonicalRecord, and the factor of the unit.
-_COLUMNS: dict[str, tuple[str, float]] = {
-    "utilization.gpu": ("gpu_busy_fraction", 0.01),
-    "utilization.memory": ("memory_busy_fraction", 0.01),
-    "memory.used": ("memory_used_bytes", MiB),
-    "memory.free": ("memory_free_bytes", MiB),
-    "memory.reserved": ("memory_reserved_bytes", MiB),
-    "memory.total": ("memory_total_bytes", MiB),
-    "power.draw": ("power_watts", 1.0),
-    "power.draw.instant": ("power_watts", 1.0),
-    "enforced.power.limit": ("power_limit_watts", 1.0),
-    "power.limit": ("power_limit_watts", 1.0),
-    "power.default_limit": ("power_limit_default_watts", 1.0),
-    "temperature.gpu": ("temperature_celsius", 1.0),
-    "temperature.memory": ("memory_temperature_celsius", 1.0),
-    "clocks.current.sm": ("sm_clock_hz", 1e6),
-    "clocks.sm": ("sm_clock_hz", 1e6),
-    "clocks.current.memory": ("memory_clock_hz", 1e6),
-    "clocks.mem": ("memory_clock_hz", 1e6),
-}
-_COUNTS = {
-    "remapped_rows.uncorrectable": "uncorrectable_remapped_row_count",
-    "remapped_rows.correctable": "correctable_remapped_row_count",
+# Column, unit and reading.
+_TABLE = """
+utilization.gpu             percent gpu_busy_fraction
+utilization.memory          percent memory_busy_fraction
+memory.used                 mib     memory_used_bytes
+memory.free                 mib     memory_free_bytes
+memory.reserved             mib     memory_reserved_bytes
+memory.total                mib     memory_total_bytes
+power.draw                  watts   power_watts
+power.draw.instant          watts   power_watts
+enforced.power.limit        watts   power_limit_watts
+power.limit                 watts   power_limit_watts
+power.default_limit         watts   power_limit_default_watts
+temperature.gpu             celsius temperature_celsius
+temperature.memory          celsius memory_temperature_celsius
+clocks.current.sm           mhz     sm_clock_hz
+clocks.sm                   mhz     sm_clock_hz
+clocks.current.memory       mhz     memory_clock_hz
+clocks.mem                  mhz     memory_clock_hz
+remapped_rows.uncorrectable count   uncorrectable_remapped_row_count
+remapped_rows.correctable   count   correctable_remapped_row_count
+"""
+
+
+def _fields(table: str) -> dict[str, Field]:
+    return {
+        name: Field(
+            reading=reading,
+            unit=DcgmUnit[unit.upper()],
+            number=None,
+            names=(name,),
+            tag="",
+        )
+        for name, unit, reading in map(str.split, filter(None, table.splitlines()))
+    }
+
+
+_COLUMNS = _fields(_TABLE)
+# How nvidia-smi writes the units, of which old versions write MB for MiB.
+_WRITTEN = {
+    DcgmUnit.PERCENT: {"%"},
+    DcgmUnit.MIB: {"mib", "mb"},
+    DcgmUnit.WATTS: {"w"},
+    DcgmUnit.CELSIUS: {"c"},
+    DcgmUnit.MHZ: {"mhz"},
+    DcgmUnit.COUNT: set[str](),
 }
 # Columns that name a GPU in any order of rows. The GPUs of one board share its serial.
 _IDS = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _SERIALS = ("serial", "gpu_serial")
 _NAMING = {*_IDS, *_SERIALS, "timestamp", "index", "name", "gpu_name"}
-_KNOWN = {*_COLUMNS, *_COUNTS, *_NAMING}
+_KNOWN = {*_COLUMNS, *_NAMING}
 _PROCESS_COLUMNS = {"pid", "process_name"}
 _SHOWN = 20  # Characters of a cell that a note shows.
 # [N/A], [Not Supported] and [Unknown Error] mean an absent value.
 _NO_VALUES = ("[", "n/a")
 _UNREAD_COLUMNS = "columns without a reading of ours"
-_UNREAD_CELLS = "not numbers, and left out"
-_GOES_BACK = (
-    "times go back, so rows may be of several machines (add uuid to --query-gpu)"
-)
+_UNREAD_CELLS = "not numbers in the unit of nvidia-smi, and left out"
+_GOES_BACK = f"{GOES_BACK} (add uuid to --query-gpu)"
 _NUMBERED = (
     "no column has the index of a GPU, so GPUs are numbered in the order of their first "
     "rows (add index to --query-gpu)"
@@ -93,7 +113,9 @@ def is_smi_table(line: str) -> bool:
     """Return True if an unstamped line is the header of a table of nvidia-smi."""
     names = _names(line)
     known = _KNOWN | _PROCESS_COLUMNS if len(names) > 1 else {*_COLUMNS}
-    return not known.isdisjoint(names) and not any(re.search(r"\s", n) for n in names)
+    return not known.isdisjoint(names) and not any(
+        re.search(r"[\s:<>|]", n) for n in names
+    )
 
 
 def smi_records(
@@ -199,7 +221,7 @@ class _Table:
 
     def _take_header(self, names: list[str]) -> None:
         self.names = names
-        self.is_of_gpus = not (_COLUMNS.keys() | _COUNTS.keys()).isdisjoint(names)
+        self.is_of_gpus = not _COLUMNS.keys().isdisjoint(names)
         self.has_readings = self.has_readings or self.is_of_gpus
         for name in names:
             unread = self.left_out.get(_UNREAD_COLUMNS, [])
@@ -215,8 +237,8 @@ class _Table:
         count = self.counts.get(gpu, 0)
         self.counts[gpu] = count + 1
         self.records.append(record_at(moment or self.times.of_row(count), gpu, found))
-        if unread:
-            self.left_out.setdefault(_UNREAD_CELLS, []).extend(unread)
+        for reason, items in unread.items():
+            self.left_out.setdefault(reason, []).extend(items)
         model = values.get("name") or values.get("gpu_name") or ""
         known_model = self.model_names.setdefault(gpu, model) if model else model
         if any(_stated(values, name) for name in _IDS):
@@ -273,33 +295,30 @@ def _stated(values: Mapping[str, str], name: str) -> str:
 
 def _table_readings(
     values: Mapping[str, str], where: str
-) -> tuple[dict[str, float | int | None], list[str]]:
+) -> tuple[dict[str, Value | None], LeftOut]:
     """
-    Return the readings of a row, and its cells that are not numbers.
+    Return the readings of a row, and its cells that are left out.
 
     Raises:
         ValueError: No cell is a number, so that the line is not a row.
     """
-    found: dict[str, float | int | None] = {}
+    known: dict[Field, float | None] = {}
     unread = []
     for name, text in values.items():
-        reading, factor = _COLUMNS.get(name) or (_COUNTS.get(name), 1.0)
-        if reading is None:
+        source = _COLUMNS.get(name)
+        if source is None:
             continue
-        value: float | int | None = None
+        known[source] = None
         try:
-            value = _number(text, factor)
+            known[source] = _number(text, source.unit)
         except ValueError:
             unread.append(f"{name} {text[:_SHOWN]!r} ({where})")
-        if value is not None and name in _COUNTS:
-            value = int(value)
-        # Two columns may give the same reading.
-        if found.get(reading) is None:
-            found[reading] = value
-    if unread and {*found.values()} == {None}:
+    if unread and {*known.values()} == {None}:
         message = f"none of its values is a number: {', '.join(unread)}"
         raise ValueError(message)
-    return found, unread
+    found, notes = readings(known)
+    left_out = {note: [where] for note in notes}
+    return found, left_out | ({_UNREAD_CELLS: unread} if unread else {})
 
 
 def _is_absent(text: str) -> bool:
@@ -329,20 +348,18 @@ def _in_bursts(times_s: Sequence[float]) -> bool:
     return 1 < first <= _MOST_GPUS and {first} >= {*rest[:-1]} and rest[-1] <= first
 
 
-def _number(text: str, factor: float) -> float | None:
+def _number(text: str, unit: DcgmUnit) -> float | None:
     """
-    Return the number of a cell in the standard unit, or None if absent.
+    Return the number of a cell, or None if absent.
 
     Raises:
-        ValueError: The cell is not a finite number.
+        ValueError: The cell is not a finite number, or has another unit.
     """
     if _is_absent(text):
         return None
-    value = float(text.split(" ", maxsplit=1)[0])
-    if isfinite(value):
-        # In decimal, so that 41 % is exactly 0.41.
-        value = float(Decimal(repr(value)) * Decimal(repr(factor)))
-    if not isfinite(value):
+    digits, _, written = text.partition(" ")
+    value = float(digits)
+    if not isfinite(value) or written.strip().lower() not in {"", *_WRITTEN[unit]}:
         raise ValueError(text)
     return value
 
@@ -359,10 +376,15 @@ def _cells(line: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    name = name.strip()
+    """Return the name of a column without its unit, or with a unit of another tool."""
+    name = name.strip().lower()
     head, bracket, unit = name.rpartition("[")
-    has_unit = bracket and unit.endswith("]") and "]" not in unit[:-1]
-    return (head.rstrip() if has_unit else name).lower()
+    if not bracket or not unit.endswith("]") or "]" in unit[:-1]:
+        return name
+    head = head.rstrip()
+    source = _COLUMNS.get(head)
+    is_own = source is None or unit[:-1].strip() in _WRITTEN[source.unit]
+    return head if is_own else f"{head}[{unit}"
 
 
 # Column of dmon, unit and reading: of all GPUs, and of --gpm-metrics.
@@ -394,12 +416,7 @@ pcirx   mib_per_s pcie_rx_bytes_per_s
 nvltx   mib_per_s nvlink_transmitted
 nvlrx   mib_per_s nvlink_received
 """
-_MONITOR_COLUMNS = {
-    name: Field(
-        reading=reading, unit=DcgmUnit[unit.upper()], number=None, names=(name,), tag=""
-    )
-    for name, unit, reading in map(str.split, filter(None, _MONITOR_TABLE.splitlines()))
-}
+_MONITOR_COLUMNS = _fields(_MONITOR_TABLE)
 _MONITOR_TIMES = {"date", "time"}
 # A column with the number of a part of the GPU, as --gpm-options=m adds one for each level
 # of MIG: by its name, or by its unit. Its exact name is not documented.
@@ -506,6 +523,8 @@ class _Monitor:
         )
         gpu = "", gpu_index, part
         moment = self._moment(values, gpu, stamp if self.is_stamped else "")
+        if self.times.went_back:
+            self.left_out.setdefault(GOES_BACK, []).append(where)
         found = self._readings(values, f"GPU {gpu_index} ({where})")
         self.records.append(record_at(moment, gpu, found))
         return True

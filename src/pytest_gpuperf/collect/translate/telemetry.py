@@ -23,6 +23,7 @@ _GLUED = "rows that were cut before a tool was started again, left out"
 _LEAST_HEAD = 10  # Characters of a header, by which it is found behind a cut row.
 _MOST_HEADS = 100
 _ABOVE, _BELOW = "lines above the rows, left out", "lines below the rows, left out"
+GOES_BACK = "times go back, so rows may be of several machines"
 _BETWEEN = "lines between two outputs of the tool, left out"
 
 # A number with or without a unit, a time, or an absent value, as [N/A].
@@ -37,14 +38,15 @@ _MONTHS = (
     *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
     *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
 )
-# As `ts` and `date` write it: `%.s`, ISO 8601, with a named month, or the time alone.
+# As `ts` and `date` write it: `%.s`, ISO 8601, with a named month, or the time alone. A
+# small number in brackets or with a colon is the process that a launcher names (srun -l).
 _STAMP = re.compile(
     rf"""\[?(?:
     (?:(?P<year>\d{{4}})[-/]?(?P<month>\d\d)[-/]?(?P<day>\d\d)(?:T|\s+)
       |(?:[A-Z][a-z]{{2}},?\s+)?(?P<named>{"|".join(_MONTHS)})\s+(?P<date>\d\d?)\s+)?
     (?P<hour>\d\d?):(?P<minute>[0-5]\d):(?P<second>[0-6]\d(?:[.,]\d+)?)
     (?:\s?(?P<zone>Z|[+-]\d\d:?\d\d))?(?:\s(?:[A-Z]{{3,4}}\s)?(?P<last>\d{{4}})(?!\d))?
-    |(?P<unix>\d+(?:\.\d+)?)
+    |(?P<unix>\d{{9,}}(?:\.\d+)?|\d+\.\d+|(?<!\[)\d+(?=\s|$))
     )\]?(?=:?(?:\s|$))""",
     re.VERBOSE,
 )
@@ -306,6 +308,8 @@ class Times:
     interval_s: float
     first_s: float | None = None
     previous_s: float = 0.0
+    # Whether the last time is earlier than the one before.
+    went_back: bool = False
     # Added to times without a day or year after each midnight or New Year's Eve.
     turned_s: float = 0.0
     leaps: bool = False
@@ -331,6 +335,7 @@ class Times:
         if period_s and stamp_s < self.previous_s - period_s / 2:
             self.turned_s += period_s
             stamp_s += period_s
+        self.went_back = self.first_s is not None and stamp_s < self.previous_s
         self.previous_s = stamp_s
         self.is_whole = self.is_whole and stamp_s.is_integer()
         if self.first_s is None:
