@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.environment import BETTER, PARAMETERS, TEST, UNIT
+from pytest_gpuperf.model.environment import BETTER, BOARD, PARAMETERS, TEST, UNIT
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
@@ -713,6 +713,7 @@ _CLUES: Mapping[Clue, str] = MappingProxyType(
         Clue.MACHINE_CODE: "the machine code of the kernels changed",
         Clue.NOISY_MACHINE: "the machine is too noisy to tell",
         Clue.NOT_REPEATED: "fresh processes do not confirm the change",
+        Clue.OTHER_BOARD: "another GPU",
         Clue.OTHER_COMMIT: "the commit differs, and nothing else that is recorded",
         Clue.OTHER_FILES: "both sides ran side by side on this machine",
         Clue.SAME_COMMIT: "no file differs from the stored sessions",
@@ -735,11 +736,36 @@ _CLUES: Mapping[Clue, str] = MappingProxyType(
 def origin(verdict: Verdict) -> str:
     """Return where a failure likely comes from and why, or ""."""
     found = verdict.origin
-    # The reason of an undecided verdict says it.
-    if found is None or verdict.outcome not in FAILING:
+    if found is None:
         return ""
-    names = f" ({display.listed(found.names)})" if found.names else ""
-    return display.escape(f"cause: {found.origin.value}: {_CLUES[found.clue]}{names}")
+    head = f"cause: {found.origin.value}"
+    if found.clue is Clue.OTHER_BOARD:
+        return f"{head}: {other_board(verdict)}"
+    # The reason of an undecided verdict says it.
+    if verdict.outcome not in FAILING:
+        return ""
+    names, text = display.listed(found.names), _CLUES[found.clue]
+    if names and found.clue is Clue.OTHER_COMMIT:
+        text = f"the commit differs; so does {names}, but other tests are as fast"
+    elif names:
+        text = f"{text} ({names})"
+    return display.escape(f"{head}: {text}")
+
+
+def other_board(*verdicts: Verdict) -> str:
+    """Return the sentence about another GPU that explains worsenings, or "" without any."""
+    found = [v for v in verdicts if v.origin and v.origin.clue is Clue.OTHER_BOARD]
+    moves = [v.change.machine_shift or 0.0 for v in found if v.change is not None]
+    sides = {v.baseline.moved[BOARD]: None for v in found if v.baseline is not None}
+    if not moves or not sides:
+        return ""
+    boards = (f"{display.board(now)}, not {display.board(was)}" for was, now in sides)
+    most = "" if len(found) == 1 else "up to "
+    moved = display.change(max(moves, key=abs), limits=())
+    return display.escape(
+        f"another GPU than in the baseline ({'; '.join(boards)}): other tests and reference "
+        f"workloads are slower on it, and {most}{moved} is taken out"
+    )
 
 
 def changed_test(verdict: Verdict) -> str:

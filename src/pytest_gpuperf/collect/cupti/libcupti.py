@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import (
     POINTER,
@@ -25,7 +26,7 @@ from ctypes import (
 )
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_gpuperf.collect.cupti.nvperf import (
     Parameters,
@@ -256,6 +257,17 @@ _CLOCK_STATES = {  # CUpti_ClockControl_Status
 }
 
 
+class _Found(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+
+    _fields_: ClassVar = [
+        ("dli_fname", c_char_p),
+        ("dli_fbase", c_void_p),
+        ("dli_sname", c_char_p),
+        ("dli_saddr", c_void_p),
+    ]
+
+
 class Context(Frozen, frozen=True, kw_only=True):
     """
     A CUDA context that is current in a thread.
@@ -380,6 +392,15 @@ class Libcupti:
         """Tool and version, as in the facts of counters: "cupti 13.4"."""
         major, rest = divmod(self.version, _MAJOR)
         return f"cupti {major}.{rest // 100}" if major else f"cupti API {self.version}"
+
+    def file(self) -> str:
+        """Return the file, of which `path` is only the name if another library loaded it."""
+        address, found = ctypes.cast(self._library.cuptiGetVersion, c_void_p), _Found()
+        # Windows has no such function, and finds a loaded library by its name.
+        search = getattr(ctypes.pythonapi, "dladdr", None)
+        if search is None or not search(address, ctypes.byref(found)):
+            return self.path
+        return os.fsdecode(found.dli_fname)
 
     def ask(self, function: str, **fields: Any) -> tuple[int, Any]:  # noqa: ANN401 - a structure's fields are of any type
         """
