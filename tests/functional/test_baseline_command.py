@@ -12,7 +12,11 @@ import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf import cli
+from pytest_gpuperf.baseline.history import Restart
+from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.model.codec import decode_run
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import FILES, REFERENCES, FileList, RecordKey
 from pytest_gpuperf.report.lines import SCHEMAS
 
 STORE = ".gpuperf"
@@ -104,6 +108,27 @@ def test_sessions_are_listed(project: Project, command: Command) -> None:
     assert "| session | date |" in command(
         "baseline", "list", STORE, "--format=markdown"
     )
+
+
+def test_a_session_without_tests_says_what_it_has(
+    project: Project, command: Command
+) -> None:
+    """It may have stored its files alone, or its tests were dropped."""
+    project.store(sessions=1)
+    store = open_store(STORE, project.path)
+    (slug,) = store.slugs()
+    record = next(iter(store.load(slug).values()))[0]
+    files = FileList(positions={}, listed=(), ended={}, surroundings="")
+    key = RecordKey(test_id=REFERENCES, name=f"{FILES}1")
+    session = replace(record.session, id="of-files")
+    alone = replace(record, key=key, session=session, files=files, arrival=0)
+    store.write(slug, [Restart(record=alone)])
+
+    listed = command("baseline", "list", STORE)
+    assert "files only    3  of-files" in listed
+    assert "2 sessions of 3 tests" in listed
+    command("baseline", "drop", STORE, "1", f"--test={TEST}")
+    assert "references only" in command("baseline", "list", STORE)
 
 
 def test_a_machine_is_listed_by_its_whole_name(

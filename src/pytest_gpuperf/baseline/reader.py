@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+import contextlib
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pytest_gpuperf.baseline.engine import chunks, metric_numbers
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
-from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, by_key
+from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, joined
 from pytest_gpuperf.baseline.tables import (
     UNREADABLE,
     MetricRow,
+    check_value,
     detail_of,
+    is_readable_detail,
     original,
     plain,
     record_of,
     session_of,
     setting_of,
+    value_like,
     value_of,
 )
 from pytest_gpuperf.errors import BaselineCorruptError
@@ -53,7 +65,7 @@ _COLUMNS = (
 )
 _IS_LAST = "(a.newest IS NULL OR v.revision = a.newest)"
 
-StoredSeries = dict[RecordKey, tuple[StoredRecord, ...]]
+StoredSeries = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
 
 class _Head(Frozen, frozen=True, kw_only=True):
@@ -68,6 +80,47 @@ class _Head(Frozen, frozen=True, kw_only=True):
 _Place = tuple[int, int, int, int]
 # The columns of a value.
 _Row = tuple[Any, ...]
+# A record until it is asked for: session, setting, detail, and of each value the metric,
+# the number, its half-width and the rest. It takes a fifth of the memory.
+_PACKED = msgspec.msgpack.Decoder(
+    tuple[
+        int,
+        int,
+        bytes | None,
+        tuple[tuple[int, float, float | None, bytes | None], ...],
+    ]
+)
+
+
+class SeriesByKey(Mapping[RecordKey, tuple[StoredRecord, ...]]):
+    """
+    The sessions of many measurements, each decoded anew when it is asked for.
+
+    Args:
+        packed: The packed records of each measurement, in the order of arrival.
+
+        decode: Returns the sessions of some packed records of a measurement.
+    """
+
+    def __init__(
+        self,
+        packed: Mapping[RecordKey, Sequence[bytes]],
+        decode: Callable[[RecordKey, Sequence[bytes]], tuple[StoredRecord, ...]],
+    ) -> None:
+        self._packed = packed
+        self._decode = decode
+
+    def __getitem__(self, key: RecordKey) -> tuple[StoredRecord, ...]:
+        """Return the sessions of a measurement."""
+        return self._decode(key, self._packed[key])
+
+    def __iter__(self) -> Iterator[RecordKey]:
+        """Iterate over the measurements, sorted."""
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        """Return the number of measurements."""
+        return len(self._packed)
 
 
 class SessionReader:
@@ -113,12 +166,9 @@ class SessionReader:
         numbers = self._metrics(metrics)
         events = self._events(slug, keys)
         sessions = self._values(slug, keys, numbers, events if newest else None)
-        found = self._records(keys, numbers, sessions, events, quantiles=quantiles)
-        if newest:
-            at = {key: test for test, key in keys.items()}
-            counting = (_counting(r, at[r.key], events) for r in found)
-            return by_key(record for record in counting if record.values)
-        return _whole(found)
+        return self._series(
+            keys, numbers, sessions, events, quantiles=quantiles, newest=newest
+        )
 
     def outdated(self, slug: str, *, newest_count: int) -> list[_Row]:
         """
@@ -199,9 +249,13 @@ class SessionReader:
             return {}
         numbers = self._metrics(None)
         sessions = self._values(slug, keys, numbers, None)
-        found = self._records(keys, numbers, sessions, EventLog(()))
+        found = self._series(keys, numbers, sessions, EventLog(()))
         at = {key: test for test, key in keys.items()}
-        return _whole(r for r in found if (at[r.key], r.session.id) in wanted)
+        of_key = (
+            (key, tuple(r for r in records if (at[key], r.session.id) in wanted))
+            for key, records in found.items()
+        )
+        return {key: records for key, records in of_key if records}
 
     def _keys(
         self, slug: str, test_ids: Collection[str] | None
@@ -400,7 +454,7 @@ class SessionReader:
             for s, t, g, r, content in self._engine.rows(part)
         }
 
-    def _records(
+    def _series(
         self,
         keys: Mapping[int, RecordKey],
         numbers: Mapping[int, MetricRow],
@@ -408,39 +462,61 @@ class SessionReader:
         events: EventLog,
         *,
         quantiles: bool = True,
-    ) -> Iterator[StoredRecord]:
-        """Yield the records of some sessions, in the order of arrival and revision."""
-        settings: dict[int, Any] = {}
-        try:
+        newest: bool = False,
+    ) -> StoredSeries:
+        """
+        Return sessions by measurement.
+
+        Args:
+            keys: The measurements, by the id of their row.
+
+            numbers: The metrics, by number.
+
+            sessions: The rows of each session, in the order of arrival.
+
+            events: The log.
+
+            quantiles: Whether to read the quantiles of samples.
+
+            newest: Whether only values count that were not accepted away.
+        """
+        packed: dict[int, list[bytes]] = {}
+        decoder = _Decoder(numbers, events, quantiles=quantiles)
+        with self._readable():
             for rows in sessions:
                 session = rows[0][0]
                 (head,) = self._heads([session]).values()
-                self._learn_settings(settings, {row[3] for row in rows})
+                decoder.heads[session] = head
+                self._learn_settings(decoder.settings, {row[3] for row in rows})
                 details = self._details(session, {row[2] for row in rows})
-                grouped: dict[_Place, list[_Row]] = {}
-                for row in rows:
-                    place = (session, row[2], row[3], row[4])
-                    grouped.setdefault(place, []).append(row)
-                for place in sorted(grouped, key=lambda place: place[3]):
+                for place, values in _by_place(rows).items():
                     _, test, setting, _ = place
-                    if events.hidden(test, head.session.id):
-                        continue
-                    detail = detail_of(details.get(place))
-                    yield record_of(
-                        keys[test],
-                        head.session,
-                        _values_of(
-                            grouped[place],
-                            numbers,
-                            detail.quantiles if quantiles else {},
-                            events,
-                            head,
-                        ),
-                        setting=settings[setting],
-                        detail=detail,
-                        shared=head.soft,
-                        arrival=session,
-                    )
+                    if not events.hidden(test, head.session.id):
+                        one = (session, setting, details.get(place), values)
+                        packed.setdefault(test, []).append(decoder.packed(one))
+        at = {keys[test]: test for test in packed}
+
+        def decode(
+            key: RecordKey, several: Sequence[bytes]
+        ) -> tuple[StoredRecord, ...]:
+            with self._readable():
+                records = [decoder.record(key, at[key], one) for one in several]
+            if not newest:
+                return _whole(records)
+            if events.has_accepts(at[key]):
+                records = [_counting(record, at[key], events) for record in records]
+            return joined([record for record in records if record.values])
+
+        series = SeriesByKey({key: packed[at[key]] for key in sorted(at)}, decode)
+        if len(series) > _FEW_TESTS:
+            return series
+        return {key: records for key, records in series.items() if records}
+
+    @contextlib.contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Name the store in the error of a row that cannot be read."""
+        try:
+            yield
         except (*UNREADABLE, KeyError) as error:
             raise BaselineCorruptError(
                 f"a row cannot be read ({error})",
@@ -482,43 +558,102 @@ def _alike(
     return alike
 
 
-def _values_of(
-    rows: Iterable[_Row],
-    numbers: Mapping[int, MetricRow],
-    quantiles: Mapping[int, tuple[float, ...]],
-    events: EventLog,
-    head: _Head,
-) -> tuple[SessionValue, ...]:
-    return tuple(
-        [
-            value_of(
-                numbers[metric],
-                number,
-                width,
-                rest if rest is None else bytes(rest),
-                series=events.series(
-                    test, numbers[metric][0], head.session.id, head.arrival
-                ),
-                quantiles=quantiles.get(metric, ()),
+_Packed = tuple[int, int, bytes | None, Sequence[tuple[Any, ...]]]
+
+
+def _by_place(rows: Iterable[_Row]) -> dict[_Place, list[tuple[Any, ...]]]:
+    """Return the last columns of rows by record, in the order of the revisions."""
+    places: dict[_Place, list[tuple[Any, ...]]] = {}
+    is_again = False
+    for session, metric, test, setting, revision, *columns in rows:
+        place = (session, test, setting, revision)
+        is_again = is_again or revision > 0
+        places.setdefault(place, []).append((metric, *columns))
+    if not is_again:
+        return places
+    return {place: places[place] for place in sorted(places, key=lambda p: p[3])}
+
+
+class _Decoder:
+    """
+    Makes records of rows.
+
+    Args:
+        numbers: The metrics, by number.
+
+        events: The log.
+
+        quantiles: Whether records have the quantiles of samples.
+    """
+
+    def __init__(
+        self, numbers: Mapping[int, MetricRow], events: EventLog, *, quantiles: bool
+    ) -> None:
+        self.heads: dict[int, _Head] = {}
+        self.settings: dict[int, Any] = {}
+        self._numbers = numbers
+        self._events = events
+        self._quantiles = quantiles
+        # A value without a rest of each metric and series.
+        self._usual: dict[tuple[int, int], SessionValue] = {}
+
+    def packed(self, record: _Packed) -> bytes:
+        """
+        Return the columns of a record as one text.
+
+        Raises:
+            ValueError: The record cannot be read.
+        """
+        session, setting, detail, values = record
+        if not is_readable_detail(detail, quantiles=self._quantiles):
+            detail = None
+        for _, number, half_width, rest in values:
+            check_value(number, half_width, rest)
+        return msgspec.msgpack.encode((session, setting, detail, values))
+
+    def record(self, key: RecordKey, test: int, packed: bytes) -> StoredRecord:
+        """Return a record of its packed columns."""
+        session, setting, content, columns = _PACKED.decode(packed)
+        head, detail = self.heads[session], detail_of(content)
+        quantiles = detail.quantiles if self._quantiles else {}
+        values = []
+        for metric, number, width, rest in columns:
+            row = self._numbers[metric]
+            series = self._events.series(test, row[0], head.session.id, session)
+            of_metric = quantiles.get(metric, ())
+            is_usual = rest is None and not of_metric
+            usual = self._usual.get((metric, series)) if is_usual else None
+            if usual is not None:
+                values.append(value_like(usual, number, width))
+                continue
+            made = value_of(
+                row, number, width, rest, series=series, quantiles=of_metric
             )
-            for _, metric, test, _, _, number, width, rest in rows
-        ]
-    )
+            if is_usual:
+                self._usual[metric, series] = made
+            values.append(made)
+        return record_of(
+            key,
+            head.session,
+            tuple(values),
+            setting=self.settings[setting],
+            detail=detail,
+            shared=head.soft,
+            arrival=session,
+        )
 
 
-def _whole(records: Iterable[StoredRecord]) -> StoredSeries:
-    """Return all sessions by measurement, in the order of arrival."""
-    whole: dict[RecordKey, dict[tuple[int, str | None], StoredRecord]] = {}
+def _whole(records: Iterable[StoredRecord]) -> tuple[StoredRecord, ...]:
+    """Return all sessions of a measurement, in the order of arrival."""
+    whole: dict[tuple[int, str | None], StoredRecord] = {}
     for record in sorted(records, key=lambda record: record.arrival):
         # The last revision of a session counts.
-        whole.setdefault(record.key, {})[record.arrival, record.choice] = record
-    return {key: tuple(whole[key].values()) for key in sorted(whole)}
+        whole[record.arrival, record.choice] = record
+    return tuple(whole.values())
 
 
 def _counting(record: StoredRecord, test: int, events: EventLog) -> StoredRecord:
     """Return a record with the values that were not accepted away."""
-    if not events.has_accepts(test):
-        return record
     return replace(
         record,
         values=tuple(

@@ -85,6 +85,16 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
         return len({key.test_id for key in self.keys} - {REFERENCES})
 
     @property
+    def content(self) -> str:
+        """The number of tests, or what a session without tests has."""
+        if self.test_count:
+            return str(self.test_count)
+        names = {
+            "files" if key.name.startswith(FILES) else "references" for key in self.keys
+        }
+        return f"{' and '.join(sorted(names))} only"
+
+    @property
     def python(self) -> str:
         """The version of Python, or "" if not recorded."""
         facts_by_family = (
@@ -497,9 +507,7 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
         ),
         # Not shortened, because `verify --machine` takes this name.
         Column(head="machine", cells=tuple(", ".join(s.records) for s in sessions)),
-        Column(
-            head="tests", cells=tuple(str(s.test_count) for s in sessions), right=True
-        ),
+        Column(head="tests", cells=tuple(s.content for s in sessions), right=True),
         Column(
             head="ran",
             cells=tuple(

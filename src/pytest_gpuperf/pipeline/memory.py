@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -71,6 +72,8 @@ _ALWAYS_READ = frozenset({"time", "launches.count"})
 _SPREAD_TESTS = 500
 # The format in which a session was first written.
 _VERSION = attrgetter("schema_version")
+_Sessions = tuple[StoredRecord, ...]
+_Series = dict[RecordKey, _Sessions]
 # Damaged lines or files shown by a run. The rest are only counted.
 _SHOWN_LINES = 3
 
@@ -119,11 +122,11 @@ class Memory:
         self._tests: dict[str, None] = {}
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         # All sessions of a machine.
-        self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
+        self._loaded: dict[str, Mapping[RecordKey, _Sessions]] = {}
         # Those that store compare whole sessions.
         self._metrics = None if config.update is not None else _Read()
         # The sessions of some tests of a machine, and these tests.
-        self._parts: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]] = {}
+        self._parts: dict[str, _Series | ChainMap[RecordKey, _Sessions]] = {}
         self._read: dict[str, set[str]] = {}
         self._modules: dict[str, tuple[str, ...]] = {}
         # The measurements of a machine, by module.
@@ -246,7 +249,7 @@ class Memory:
         if test_id not in known or self._keys.get(test_id, test_id) not in known:
             self.learn(test_id, self._keys.get(test_id, ""))
             self.read([folder])
-        # As `_of_run` and `_stored_key`, without their calls.
+        # As `_stored_key`, without its call.
         stored = self._loaded.get(folder) or self._parts.get(folder, {})
         if record.key.test_id not in self._keys:
             return stored.get(record.key, ())
@@ -260,9 +263,6 @@ class Memory:
     def _stored_key(self, key: RecordKey) -> RecordKey:
         test_id = self._keys.get(key.test_id)
         return key if test_id is None else replace(key, test_id=test_id)
-
-    def _of_run(self, folder: str) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        return self._loaded.get(folder) or self._parts.get(folder, {})
 
     def read(self, slugs: Iterable[str]) -> None:
         """
@@ -283,21 +283,21 @@ class Memory:
         known = self._read.setdefault(folder, set())
         missing = [test for test in tests if test not in known]
         if missing:
-            self._parts.setdefault(folder, {}).update(
-                store.load(
-                    folder,
-                    missing,
-                    metrics=self._metrics,
-                    # A report has the stored sessions that were compared.
-                    quantiles=bool(self._config.reports),
-                )
+            loaded = store.load(
+                folder,
+                missing,
+                metrics=self._metrics,
+                # A report has the stored sessions that were compared.
+                quantiles=bool(self._config.reports),
             )
+            held = self._parts.setdefault(folder, {})
+            if isinstance(loaded, dict):
+                held.update(loaded)
+            else:  # The tests of a large database are decoded one at a time.
+                self._parts[folder] = ChainMap(held, loaded)  # type: ignore[arg-type] # never changed
             known.update(missing)
 
-    def _read_whole(self, slugs: Iterable[str]) -> None:
-        store = self.store()
-        if store is None:
-            return
+    def _read_whole(self, store: Store, slugs: Iterable[str]) -> None:
         for slug_name in slugs:
             if slug_name not in self._loaded:
                 self._loaded[slug_name] = store.load(slug_name)
@@ -457,8 +457,10 @@ class Memory:
         self, slugs: Collection[str]
     ) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
         store = self.store()
-        here = () if store is None else self._folders(store, slugs)
-        self._read_whole(here)
+        if store is None:
+            return
+        here = self._folders(store, slugs)
+        self._read_whole(store, here)
         yield from (each for each in self._records() if each[0] in here)
 
     def removed(
@@ -533,7 +535,7 @@ class Memory:
             for test in self._tests_of(key, named)
         ):
             return {}
-        self._read_whole(store.slugs())
+        self._read_whole(store, store.slugs())
         here = {folder_name(name) for name in slugs} | set(slugs)
         ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
         stored = [record for _, _, record in self._records()]
@@ -600,7 +602,7 @@ class Memory:
                 )
                 others = [n for n in names if n not in self._tests and n != REFERENCES]
                 self._read_tests(store, folder, (*self._tests, *others[:fill]))
-            series = self._of_run(folder).items()
+            series = (self._loaded.get(folder) or self._parts.get(folder, {})).items()
             self._usual[folder] = baseline_spreads(
                 session
                 for key, sessions in series

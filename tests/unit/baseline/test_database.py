@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import re
 import sqlite3
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -25,7 +28,7 @@ from pytest_gpuperf.baseline.store import (
     open_database,
     open_store,
 )
-from pytest_gpuperf.errors import BaselineError, ConfigError
+from pytest_gpuperf.errors import BaselineCorruptError, BaselineError, ConfigError
 from pytest_gpuperf.model.frozen import replace
 from unit.baseline.samples import TEST, key, session, stored, value
 
@@ -497,3 +500,60 @@ def test_a_role_that_only_adds_can_store() -> None:
             connection.execute("SET search_path TO gpuperf")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
+
+
+def with_many(place: str, root: Path, *, sessions: int) -> list[str]:
+    """Store sessions of more tests than are looked up one by one, and return these."""
+    tests = [f"tests/test_m.py::test[{n}]" for n in range(1_100)]
+    store = open_database(place, root, create=True)
+    for number in range(1, sessions + 1):
+        store.write(
+            "gpu",
+            [
+                Append(record=stored(number, test_id=t, soft_facts={}, facts={}))
+                for t in tests
+            ],
+        )
+    return tests
+
+
+def test_many_sessions_take_little_memory(place: str, tmp_path: Path) -> None:
+    """They are decoded when they are asked for, as often as that is."""
+    tests = with_many(place, tmp_path, sessions=10)
+    store = open_store(place, tmp_path)
+    store.load("gpu", tests[:1])  # What is imported and compiled once.
+    gc.collect()
+    tracemalloc.start()
+    try:
+        loaded = store.load("gpu", tests, metrics=["time"])
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    # 2,000,000 values in 0.8 GB are 400 bytes each, with all that a process has besides.
+    assert held_bytes / (10 * len(tests)) < 300
+    one = loaded[key(tests[7])]
+    assert [r.session.id for r in one] == between((1, 10))
+    assert one == loaded[key(tests[7])] == store.load("gpu", tests[7:8])[key(tests[7])]
+    assert len(loaded) == len([*loaded]) == len(tests)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE value SET rest = x'c1'",
+        "UPDATE value SET value = 9e999",
+        "INSERT INTO detail SELECT session, test, setting, revision, x'01ff' FROM value",
+    ],
+)
+def test_a_damaged_row_of_many_is_found_before_it_is_used(
+    tmp_path: Path, damage: str
+) -> None:
+    """A run ends before its first test, not when one is judged."""
+    tests = with_many(SQLITE, tmp_path, sessions=1)
+    with contextlib.closing(sqlite3.connect(tmp_path / "perf.db")) as connection:
+        connection.execute(damage)
+        connection.commit()
+
+    with pytest.raises(BaselineCorruptError, match="a row cannot be read"):
+        open_store(SQLITE, tmp_path).load("gpu", tests)

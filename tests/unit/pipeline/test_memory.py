@@ -276,3 +276,26 @@ def test_a_kept_session_has_its_files(tmp_path: Path, *, accepted: bool) -> None
     assert ("without 1 accepted measurement" in str(caught.value)) == accepted
     kept = open_store(str(tmp_path / ".gpuperf-unsent" / "s1.json"), tmp_path)
     assert kept.load("host").keys() == {KEY, files.key}
+
+
+def test_many_tests_of_a_database_are_read_beside_one(tmp_path: Path) -> None:
+    """One that was read before them, and one that is asked for after them."""
+    place = "sqlite:///perf.db"
+    now = record(gpu_name="NVIDIA H200")
+    keys = [RecordKey(test_id=f"test_a.py::test[{n}]") for n in range(1_050)]
+    head = Session(id="s1", started_unix_s=1.0, host="h")
+    store = open_store(place, str(tmp_path), create=True)
+    changes = [
+        Append(record=stored_record([replace(now, key=each)], head)) for each in keys
+    ]
+    store.write(slug_of(now), changes)
+    memory = Memory(Config(root=str(tmp_path), baseline=place))
+    before = memory.sessions(replace(now, key=keys[0]))
+    for each in keys[1:-1]:
+        memory.learn(each.test_id, "")
+    memory.read([slug_of(now)])
+
+    found = [memory.sessions(replace(now, key=each)) for each in keys]
+    assert [[r.session.id for r in several] for several in found] == [["s1"]] * 1_050
+    assert [several[0].key for several in found] == keys
+    assert before == found[0]
