@@ -978,7 +978,6 @@ def test_a_clock_that_moved_is_the_reason() -> None:
     )
 
 
-ONE = {"session_count": 3, "run_count": 1}
 BOARDS = {"gpu_uuid": ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "MIG-1")}
 
 
@@ -988,7 +987,12 @@ def slower(outcome: Outcome, clue: Clue, shift: float = 0.07) -> Verdict:
         verdict(Reason.NOT_DETECTABLE, sessions=3, outcome=outcome),
         baseline=replace(runs.SPAN, moved=BOARDS),
         change=Change(
-            effect=0.03, current=1.1, reference=1.0, **ONE, machine_shift=shift
+            effect=0.03,
+            current=1.1,
+            reference=1.0,
+            session_count=3,
+            run_count=1,
+            machine_shift=shift,
         ),
         origin=OriginEvidence(origin=Origin.MACHINE, clue=clue, names=("gpu_uuid",)),
     )
