@@ -886,8 +886,15 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
         text = f"{drift}; confirmed changes are corrected for it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
     # The block of an undecided verdict says it.
-    quiet = (v for v in run.verdicts if v.outcome in {Outcome.BLIND, Outcome.UNCHANGED})
-    yield from wrapped(words.other_board(*quiet), width=width, style=Style.DOUBT)
+    quiet = [
+        v
+        for v in run.verdicts
+        if v.origin is not None and v.outcome in {Outcome.BLIND, Outcome.UNCHANGED}
+    ]
+    if quiet:
+        from pytest_gpuperf.report.origins import other_board
+
+        yield from wrapped(other_board(*quiet), width=width, style=Style.DOUBT)
 
 
 def _device(run: Run) -> Device | None:

@@ -26,7 +26,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from pytest_gpuperf.report import words
+from pytest_gpuperf.report import origins, words
 
 
 def test_every_reason_and_outcome_has_a_sentence() -> None:
@@ -978,6 +978,7 @@ def test_a_clock_that_moved_is_the_reason() -> None:
     )
 
 
+ONE: dict[str, Any] = {"session_count": 3, "run_count": 1}
 BOARDS = {"gpu_uuid": ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "MIG-1")}
 
 
@@ -1007,10 +1008,10 @@ def test_another_gpu_is_named_with_the_one_before() -> None:
     undecided = slower(Outcome.INCONCLUSIVE, Clue.OTHER_BOARD)
     others = [slower(Outcome.BLIND, Clue.OTHER_BOARD, shift) for shift in (0.05, 0.09)]
 
-    assert words.origin(undecided) == f"cause: machine: {text} +7.0 % is taken out"
-    assert words.other_board(*others) == f"{text} up to +9.0 % is taken out"
-    assert not words.other_board(slower(Outcome.BLIND, Clue.WITHIN_SPREAD))
-    assert not words.other_board()
+    assert origins.origin(undecided) == f"cause: machine: {text} +7.0 % is taken out"
+    assert origins.other_board(*others) == f"{text} up to +9.0 % is taken out"
+    assert not origins.other_board(slower(Outcome.BLIND, Clue.WITHIN_SPREAD))
+    assert not origins.other_board()
 
 
 def test_another_commit_is_not_all_that_differs() -> None:
@@ -1020,7 +1021,7 @@ def test_another_commit_is_not_all_that_differs() -> None:
         failed, origin=OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_COMMIT)
     )
 
-    assert words.origin(failed).endswith(
+    assert origins.origin(failed).endswith(
         "the commit differs; so does gpu_uuid, but other tests are as fast"
     )
-    assert words.origin(alone).endswith("and nothing else that is recorded")
+    assert origins.origin(alone).endswith("and nothing else that is recorded")
