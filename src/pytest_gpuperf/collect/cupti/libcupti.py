@@ -242,7 +242,16 @@ def metric_names(names: Sequence[str]) -> Array[c_char_p]:
 _NAMES = ("libcupti.so.13", "libcupti.so.12")
 # Real names contain a date, so that no library is found on Windows.
 _WINDOWS_NAME = "cupti64.dll"
-_REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
+_REMEDY = (
+    "pip install 'pytest-gpuperf[cupti]', or for a driver before 580 "
+    "'pytest-gpuperf[cupti-cu12]', which bring it"
+)
+# Permissions show when counting begins, which an old libcupti never does.
+_TOO_OLD = "; gpuperf doctor says in counter-permission whether this user may count"
+_OF_ANOTHER = (
+    "use a framework for CUDA 12.8 or later, because the libcupti that it loads is used, "
+    "or count with Nsight Compute: put ncu on PATH"
+)
 # 13.4 is 130400. Until CUDA 12, versions were consecutive numbers.
 _MAJOR = 10_000
 
@@ -385,7 +394,8 @@ class Libcupti:
         self.version = version.value
         if self.version < _LEAST_VERSION:
             message = f"{path} has API version {self.version}, older than CUDA 12.8"
-            raise CollectorUnavailableError(message, remedy=_REMEDY)
+            remedy = _OF_ANOTHER if path in _NAMES else _REMEDY
+            raise CollectorUnavailableError(message, remedy=f"{remedy}{_TOO_OLD}")
 
     @property
     def name(self) -> str:
