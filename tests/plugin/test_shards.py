@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -201,11 +202,51 @@ def test_a_store_says_which_shards_are_missing(project: Project) -> None:
     code, said = gpuperf(project, *asked)
     other = gpuperf(project, "verify", "--run-id=7", "--expect-from=.gpuperf")
 
-    assert whole == (0, "run 42\n  complete: 3 sessions of 3 shards\n")
-    assert (code, said) == (1, "run 42\n  shard 2 of 3 has stored nothing\n")
-    assert other == (1, "run 7\n  no session of run 7 is stored in .gpuperf\n")
+    assert whole[0] == 0
+    assert re.fullmatch(
+        r"run 42\n  complete: \d tests in 3 sessions of 3 shards\n", whole[1]
+    )
+    assert code == 1
+    assert said.startswith("run 42\n  shard 2 of 3 has stored no session\n")
+    assert other[0] == 1
+    assert "no session of run 7 is stored in .gpuperf\n" in other[1]
+    assert "gpuperf baseline list .gpuperf --format=json" in other[1]
+    assert gpuperf(project, "verify", "--run-id=", "--expect-from=.gpuperf")[0] == 2
     assert gpuperf(project, "verify", "--run-id=7")[0] == 2
     assert gpuperf(project, *asked, "shard-1.json")[0] == 2
+
+
+@pytest.mark.parametrize("place", [".gpuperf", "sqlite:///perf.db"])
+def test_a_stored_run_has_each_test_in_one_shard(project: Project, place: str) -> None:
+    """A file of shards that overlap is refused, and so is what they have stored."""
+    project.write("""
+        import pytest
+
+        @pytest.mark.parametrize("n", range(3))
+        def test_x(gpuperf, n):
+            gpuperf.record("x", n + 1, better="lower")
+    """)
+    for number, chosen in ((1, "0 or 1"), (2, "1 or 2")):
+        project.run(
+            *(f"--gpuperf-shard={number}/2", "--gpuperf-run-id=7", "-k", chosen),
+            *("--gpuperf-update=all", f"--gpuperf-baseline={place}"),
+        )
+    code, said = gpuperf(project, "verify", "--run-id=7", f"--expect-from={place}")
+
+    assert (code, "several shards measured test_it.py::test_x[1]\n" in said) == (
+        1,
+        True,
+    )
+    # A run that is not divided has each test once, on each of its Pythons.
+    for _ in range(2):
+        project.run(
+            *("--gpuperf-run-id=8", "--gpuperf-update=all"),
+            f"--gpuperf-baseline={place}",
+        )
+    assert gpuperf(project, "verify", "--run-id=8", f"--expect-from={place}") == (
+        0,
+        "run 8\n  complete: 6 tests in 2 sessions\n",
+    )
 
 
 @pytest.mark.parametrize(

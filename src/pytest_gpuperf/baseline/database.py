@@ -19,6 +19,7 @@ from pytest_gpuperf.model.record import RecordKey, StoredRecord, module_of
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.engine import Engine
+    from pytest_gpuperf.model.environment import Session
 
 # Stands in front of the name of a project. No slug of a machine has it.
 _OF_PROJECT = "#"
@@ -133,6 +134,20 @@ class DatabaseStore:
                     quantiles=quantiles,
                     newest=not past,
                 )
+
+    def of_run(self, slug: str, run: str) -> dict[Session, set[RecordKey]]:
+        """
+        Return the sessions of a run with their measurements, without their values.
+
+        Args:
+            slug: The kind of machine.
+
+            run: The name of the run.
+        """
+        with self._reading() as engine:
+            if engine is None:
+                return {}
+            return SessionReader(engine, self._place).of_run(self._kind(slug), run)
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]

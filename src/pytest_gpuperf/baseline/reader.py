@@ -257,6 +257,25 @@ class SessionReader:
         )
         return {key: records for key, records in of_key if records}
 
+    def of_run(self, slug: str, run: str) -> dict[Session, set[RecordKey]]:
+        """Return the sessions of a run with their measurements, without their values."""
+        rows = self._engine.rows(
+            "SELECT DISTINCT v.session, v.test FROM session s "
+            "JOIN part p ON p.session = s.arrival "
+            "JOIN value v ON v.session = s.arrival WHERE s.run = ? AND p.kind = ?",
+            plain(run),
+            plain(slug),
+        )
+        keys = self._keys(slug, None) if rows else {}
+        heads = self._heads({session for session, _ in rows})
+        events = self._events(slug, {test for _, test in rows})
+        found: dict[Session, set[RecordKey]] = {}
+        for arrival, test in rows:
+            session = heads[arrival].session
+            if test in keys and not events.hidden(test, session.id):
+                found.setdefault(session, set()).add(keys[test])
+        return found
+
     def _keys(
         self, slug: str, test_ids: Collection[str] | None
     ) -> dict[int, RecordKey]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.store import storing_command
+from pytest_gpuperf.baseline.store import (
+    names_database,
+    open_database,
+    storing_command,
+)
 from pytest_gpuperf.cli.output import GOOD, WORSE, name_of, print_table, read_run
 from pytest_gpuperf.cli.stored_tests import StoredTests, opened
 from pytest_gpuperf.errors import BaselineMissingError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import REFERENCES
+from pytest_gpuperf.model.record import REFERENCES, RecordKey
 from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.pipeline.merging import check_shards
 from pytest_gpuperf.report import display
@@ -22,6 +26,7 @@ from pytest_gpuperf.report.summary import held_tests
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_gpuperf.model.environment import Session
     from pytest_gpuperf.model.run import Run
 
 
@@ -101,27 +106,31 @@ def _verify_stored(arguments: argparse.Namespace) -> int:
     if place is None:
         message = "--run-id needs the store that has the run"
         raise ConfigError(message, remedy="add --expect-from=STORE")
-    store = opened(place)
-    place = masked(place)
-    sessions = {
-        record.session.id: record.session
-        for slug in _chosen_slugs(store.slugs(), arguments.machine)
-        for records in store.load(slug, past=True).values()
-        for record in records
-        if record.session.run == run_id
-    }
+    runs = f"gpuperf baseline list {display.quoted(masked(place))} --format=json"
+    if not run_id:
+        message = "--run-id is empty"
+        raise ConfigError(message, remedy=f"name a run, as in: {runs}")
+    measured = _of_run(place, arguments.machine, run_id)
+    sessions = {session.id: session for of_slug in measured for session in of_slug}
     check = check_shards(sessions.values())
+    twice = _of_several_shards(measured)
     faults = [*check.faults]
+    if twice and check.numbers:
+        shown = listed([StoredTests((), place).shown(test) for test in twice])
+        faults.append(f"several shards measured {shown}")
+    remarks = [*check.remarks]
+    if check.missing:
+        remarks.append(_STORED_NOTHING)
+    if faults:
+        remarks.append(_ALL_AGAIN)
     if not sessions:
-        faults = [f"no session of run {run_id} is stored in {place}"]
-    count = display.plural(len(sessions), "session")
-    shards = display.plural(len(check.numbers), "shard")
-    complete = f"complete: {count}" + (f" of {shards}" if check.numbers else "")
+        faults = [f"no session of run {run_id} is stored in {masked(place)}"]
+        remarks = [f"the runs of its sessions: {runs}"]
     print_table(
         arguments.format,
         title=f"run {run_id}",
         table=(),
-        remarks=[*(faults or [complete]), *check.remarks],
+        remarks=[*(faults or [_complete(measured, check.numbers)]), *remarks],
         content=document(
             "verify --run-id",
             {
@@ -135,6 +144,66 @@ def _verify_stored(arguments: argparse.Namespace) -> int:
         ),
     )
     return WORSE if faults else GOOD
+
+
+# The sessions of a run on a kind of machine, with what each measured.
+_Measured = Mapping["Session", Collection[RecordKey]]
+_STORED_NOTHING = (
+    "a shard stores no session if it is killed, or if --gpuperf-update has no value of "
+    "it to store"
+)
+_ALL_AGAIN = (
+    "if one was killed or has tests of another: measure all shards again, under another "
+    "--gpuperf-run-id"
+)
+
+
+def _of_run(place: str, machines: Sequence[str], run_id: str) -> list[_Measured]:
+    """
+    Return the sessions of a run on each kind of machine.
+
+    A database is asked for them alone. It may have a thousand times as many others.
+    """
+    if names_database(place):
+        database = open_database(place, ".")
+        slugs = _chosen_slugs(database.slugs(), machines)
+        return [database.of_run(slug, run_id) for slug in slugs]
+    store = opened(place)
+    found: list[_Measured] = []
+    for slug in _chosen_slugs(store.slugs(), machines):
+        of_slug: dict[Session, set[RecordKey]] = {}
+        for key, records in store.load(slug, past=True).items():
+            for record in records:
+                if record.session.run == run_id:
+                    of_slug.setdefault(record.session, set()).add(key)
+        found.append(of_slug)
+    return found
+
+
+def _tests_in(keys: Collection[RecordKey]) -> set[str]:
+    return {key.test_id for key in keys} - {REFERENCES}
+
+
+def _of_several_shards(measured: Sequence[_Measured]) -> list[str]:
+    """Return the tests that shards of different numbers measured on one kind of machine."""
+    found: set[str] = set()
+    for of_slug in measured:
+        shards: dict[str, set[str | None]] = {}
+        for session, keys in of_slug.items():
+            for test in _tests_in(keys):
+                shards.setdefault(test, set()).add(session.shard)
+        found.update(test for test, several in shards.items() if len(several) > 1)
+    return sorted(found)
+
+
+def _complete(measured: Sequence[_Measured], shards: Collection[int]) -> str:
+    sessions = {session for of_slug in measured for session in of_slug}
+    tests = {t for of_slug in measured for k in of_slug.values() for t in _tests_in(k)}
+    text = (
+        f"complete: {display.plural(len(tests), 'test')} in "
+        f"{display.plural(len(sessions), 'session')}"
+    )
+    return f"{text} of {display.plural(len(shards), 'shard')}" if shards else text
 
 
 def _chosen_slugs(slugs: Sequence[str], named: Sequence[str]) -> Sequence[str]:

@@ -499,7 +499,7 @@ def check_shards(sessions: Collection[Session]) -> ShardCheck:
     counts = sorted({count for _, count in found})
     numbers = tuple(sorted({number for number, _ in found}))
     missing = tuple(n for n in range(1, counts[-1] + 1) if n not in numbers)
-    faults = [f"shard {n} of {counts[-1]} has stored nothing" for n in missing]
+    faults = [f"shard {n} of {counts[-1]} has stored no session" for n in missing]
     if len(counts) > 1:
         of = " and of ".join(map(str, counts))
         faults.append(f"some of its shards are parts of {of}: the number was changed")

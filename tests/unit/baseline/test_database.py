@@ -557,3 +557,26 @@ def test_a_damaged_row_of_many_is_found_before_it_is_used(
 
     with pytest.raises(BaselineCorruptError, match="a row cannot be read"):
         open_store(SQLITE, tmp_path).load("gpu", tests)
+
+
+def test_a_run_is_found_without_the_others(place: str, tmp_path: Path) -> None:
+    """With its measurements, as far as they were not dropped."""
+    store = open_database(place, tmp_path, create=True)
+    other, again = "test_a.py::test_a", "test_a.py::test_b"
+    for number in range(1, 4):
+        head = session(number, run="7" if number > 1 else "6", shard=f"{number}/3")
+        changes = [
+            Append(record=stored(number, "time", "memory", test_id=t, session=head))
+            for t in (TEST, other, again)[:number]
+        ]
+        store.write("gpu", changes)
+    gone = Drop(key=key(other), session_ids=frozenset({"s0003"}))
+    store.write("gpu", [gone])
+
+    found = store.of_run("gpu", "7")
+    assert {s.id: keys for s, keys in found.items()} == {
+        "s0002": {key(), key(other)},
+        "s0003": {key(), key(again)},
+    }
+    assert {s.shard for s in found} == {"2/3", "3/3"}
+    assert store.of_run("gpu", "5") == store.of_run("host", "7") == {}

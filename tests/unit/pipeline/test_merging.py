@@ -299,7 +299,10 @@ def stored(number: int, shard_text: str | None, **about: Any) -> Session:
         ([None], []),
         (
             ["2/3"],
-            ["shard 1 of 3 has stored nothing", "shard 3 of 3 has stored nothing"],
+            [
+                "shard 1 of 3 has stored no session",
+                "shard 3 of 3 has stored no session",
+            ],
         ),
         (
             ["1/2", "2/3", "3/3"],
