@@ -135,3 +135,37 @@ def test_what_the_chip_lacks_is_refused_by_name(
         profiler("dram__bytes_raed.sum")
 
     assert "dram__bytes_raed.sum" in str(caught.value)
+
+
+def test_counted_data_have_the_same_values_elsewhere(
+    profiler: Callable[..., RangeProfiler],
+    stream_copy: Callable[[], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process can evaluate what was counted here, and crashes on what was not."""
+    import numpy as np
+
+    from pytest_gpuperf.collect.cupti import ProfilerHost, ProfilerType
+    from pytest_gpuperf.collect.cupti.libcupti import load
+    from pytest_gpuperf.collect.cupti.metric_host import MetricHost
+
+    images: list[bytes] = []
+    values = MetricHost.values
+
+    def kept(host: MetricHost, image: Any, *rest: Any) -> Any:
+        images.append(image.raw)
+        return values(host, image, *rest)
+
+    monkeypatch.setattr(MetricHost, "values", kept)
+    counted = profiler(READ, WRITTEN).count_kernels(stream_copy)
+    (kernel,) = counted.ranges
+    host = ProfilerHost(load().chip(0), ProfilerType.RANGE_PROFILER)
+    host.initialize()
+    image = np.frombuffer(images[0], dtype=np.uint8)
+
+    assert list(host.evaluate_metric_values(image, [READ, WRITTEN], 0)) == [
+        kernel.metrics[name].value for name in (READ, WRITTEN)
+    ]
+    with pytest.raises(ValueError, match="counter_data_image"):
+        host.evaluate_metric_values(np.full(64, 255, np.uint8), [READ], 0)
+    host.deinitialize()

@@ -31,6 +31,7 @@ from pytest_gpuperf.collect.cupti.metric_host import (
     single_pass_sets,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner, ending
+from pytest_gpuperf.collect.runtime import load_driver
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,
@@ -457,8 +458,7 @@ def evaluate_once(
 
     image = np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8)
     profiler, name = ProfilerType(int(kind)), set_name or None
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(_DRIVER)
+    load_driver()
     host: Any
     if place == _MODULE:
         host = import_module(place).ProfilerHost(chip, profiler, name)
