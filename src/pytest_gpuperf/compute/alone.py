@@ -516,6 +516,8 @@ def denied(
     """
     Return True if fresh processes allow less than half of what the suite's value shows.
 
+    False if one of this run's fresh processes was as far off: then the suite's was so, too.
+
     Args:
         test: The test.
 
@@ -528,6 +530,9 @@ def denied(
     gap, spread, _ = _gap(test, common, None)
     first = residual.difference
     allowed = first + gap - _known_mean(_expected(test, common, own, spread))
+    doubt = common.doubt_more if first > 0 else common.doubt_less
+    if abs(first - allowed) <= doubt * math.sqrt(spread):
+        return False
     return first * allowed <= 0 or abs(allowed) < _ALIKE * abs(first)
 
 

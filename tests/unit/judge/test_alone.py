@@ -163,6 +163,20 @@ def test_a_suite_that_moves_tests_by_itself_may_have_moved_any(
     )
 
 
+def test_a_process_that_is_as_far_off_makes_a_move_of_the_suite_doubtful() -> None:
+    """On such a machine the suite's only process may have been one of them."""
+    subject = case(1.45, QUIET)
+    other = case(1.3, QUIET, key=RecordKey(test_id="other"))
+    cases = [subject, other, *map(quiet, range(5))]
+    found = {each.name: confirmation(*LIKE, control=True) for each in cases[2:]}
+    found[subject.name] = confirmation(*[1.35 * value for value in LIKE])
+    found[other.name] = confirmation(*LIKE)
+    like_the_suite = {**found, other.name: confirmation(*LIKE[:4], 1.35)}
+
+    assert settle(cases, found)[0].cause is Cause.OTHER_ALONE
+    assert settle(cases, like_the_suite)[0].outcome is Outcome.REGRESSED
+
+
 def test_what_agrees_to_a_percent_hardly_does_so_by_chance() -> None:
     """A change is found though the suite moved another test."""
     cases = [
