@@ -264,6 +264,8 @@ class Size:
         shards: Suites that are the shards of one run.
 
         same_code: Share of the tests of which the machine code is known to be the same.
+
+        seed: Which suites are drawn: a rule that was changed by some is shown by others.
     """
 
     tests: int
@@ -277,6 +279,7 @@ class Size:
     better: bool = False
     shards: int = 1
     same_code: float = 0.0
+    seed: int = 0
 
     @property
     def sign(self) -> int:
@@ -776,7 +779,7 @@ def score_against(
     machine: Machine, *, size: Size, suites: int, power: int, confirm: bool
 ) -> AgainstScore:
     """Return how blocks do on one kind of machine; `confirm`: on suspects alone."""
-    draw = np.random.default_rng([20_261_123, size.tests, size.sessions])
+    draw = np.random.default_rng([20_261_123 + size.seed, size.tests, size.sessions])
     alarms, hits = 0, [0] * len(EFFECTS)
     blocks, confirmed, changed = 0, 0, [0] * len(EFFECTS)
     for number in range(suites):
@@ -874,9 +877,8 @@ class Score:
 def score(machine: Machine, *, size: Size, suites: int, power: int) -> Score:
     """Return how the rule does on one kind of machine."""
     draw = np.random.default_rng(
-        [20_261_122, size.tests, size.sessions, OFFSETS.index(size.offsets)]
-        if size.offsets != "none"
-        else [20_261_122, size.tests, size.sessions]
+        [20_261_122 + size.seed, size.tests, size.sessions]
+        + [OFFSETS.index(size.offsets)] * (size.offsets != "none")
     )
     alarms = apart = 0
     hits, others = [0] * len(EFFECTS), [0] * len(EFFECTS)
@@ -985,6 +987,7 @@ def main() -> None:
         "--own", default="0", help="processes that time stored tests alone (0)"
     )
     parser.add_argument("--shards", type=int, default=1, help="of a run (1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the suites (0)")
     parser.add_argument("--same-code", type=float, default=0.0, help="see above")
     for name in ("part", "device", "choices", "better"):
         parser.add_argument(f"--{name}", action="store_true", help="see above")
@@ -1038,6 +1041,7 @@ def _sizes(options: argparse.Namespace) -> Iterator[Size]:
             better=options.better,
             shards=options.shards,
             same_code=options.same_code,
+            seed=options.seed,
         )
 
 

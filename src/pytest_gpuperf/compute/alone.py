@@ -17,6 +17,14 @@ with s the effect of the suite's value, P the variance of one process, V that of
 o, m and w mean and variance of o there. g weighs the places: a place that does not explain
 g has hardly any weight.
 
+The suite may also move a test without a change of its code, if other tests run before it.
+The fresh processes deny such a move, unless the offset happens to be as large as the move:
+
+    P(|o - s| <= |g|), over the places before g weighs them
+
+This chance counts for tests whose offset is unknown, by the share of other tests that the
+suite moved although their fresh processes deny it. A known offset is hardly a surprise.
+
 Both values are converted to the speed of the stored cores by one power, whose error has a
 variance u. With the distances D and D' of the cores in the suite and alone, it adds
 u (D - D')^2 to V, and (1 - share) D + share D' is what is left of the distance:
@@ -28,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
+from statistics import NormalDist, median
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -217,6 +225,9 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
 
         allowed: The largest effect that the fresh processes allow, without the offset known
             before.
+
+        shifted_count: Number of other tests of the class that moved in the suite while their
+            fresh processes deny it. 0 if this test cannot agree with its own by chance.
     """
 
     change: Change
@@ -225,6 +236,7 @@ class Weighed(BulkRecord, frozen=True, kw_only=True):
     suite_better: float = 1.0
     confirmations: tuple[float, ...] = ()
     allowed: float = 0.0
+    shifted_count: int = 0
 
 
 class _OffsetPlace(NamedTuple):
@@ -419,6 +431,7 @@ def judged_together(
     process_share: float,
     noise: float,
     limit: float,
+    shifted: float = 0.0,
     nearest: tuple[float, float] | None = None,
 ) -> JointEvidence:
     """
@@ -444,6 +457,8 @@ def judged_together(
 
         limit: The largest change that passes.
 
+        shifted: The chance that the suite moved the test without a change of its code.
+
         nearest: Value and variance of the deciding fresh process, or None if the median of
             the processes decides.
     """
@@ -466,6 +481,7 @@ def judged_together(
     # be as far off as the farthest of this run's fresh processes.
     doubt = math.sqrt(spread) if far > _FAR_LIKELY else 0.0
     floor = spread * test.alone.run_share
+    accident = shifted * _accident(expected, first, gap) if shifted else 0.0
 
     def chance(sign: int, doubted: float) -> float:
         if denied:
@@ -478,7 +494,7 @@ def judged_together(
             beyond(effect, ratio=ratio, floor=floor, extra=extra)
             for effect, ratio, extra in zip(effects, ratios, extras, strict=True)
         ]
-        return _mean(places, tails)
+        return min(_mean(places, tails) + accident, 1.0)
 
     return JointEvidence(
         effect=_effect(whole, allowed, limit),
@@ -492,6 +508,51 @@ def judged_together(
         offset=common.log_step + _mean(places, [place.mean for place in places]),
         far=far,
     )
+
+
+def denied(
+    test: Twice, residual: Residual, common: CommonStep, own: Offset | None
+) -> bool:
+    """
+    Return True if fresh processes allow less than half of what the suite's value shows.
+
+    False if one of this run's fresh processes was as far off: then the suite's was so, too.
+
+    Args:
+        test: The test.
+
+        residual: The value in the suite, corrected for machine drift.
+
+        common: The step that the class shares.
+
+        own: Offset of the test alone in stored sessions, or None if unknown.
+    """
+    gap, spread, _ = _gap(test, common, None)
+    first = residual.difference
+    allowed = first + gap - _known_mean(_expected(test, common, own, spread))
+    doubt = common.doubt_more if first > 0 else common.doubt_less
+    if abs(first - allowed) <= doubt * math.sqrt(spread):
+        return False
+    return first * allowed <= 0 or abs(allowed) < _ALIKE * abs(first)
+
+
+def _accident(places: Iterable[_OffsetPlace], first: float, gap: float) -> float:
+    """
+    Return the chance that an offset is as close to the suite's move as the gap.
+
+    Args:
+        places: The possible offsets of the test, before the gap weighs them.
+
+        first: The effect of the suite's value.
+
+        gap: The test's step beyond the shared step.
+    """
+    chance = 0.0
+    for place in places:
+        offsets = NormalDist(place.mean, math.sqrt(place.variance))
+        reach = offsets.cdf(first + abs(gap)) - offsets.cdf(first - abs(gap))
+        chance += place.weight * reach
+    return chance
 
 
 def _expected(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -14,6 +15,7 @@ from pytest_gpuperf.compute.alone import (
     Twice,
     Weighed,
     common_step,
+    denied,
     judged_alone,
     judged_together,
     own_offset,
@@ -31,9 +33,13 @@ from pytest_gpuperf.compute.change import (
 )
 from pytest_gpuperf.compute.contrast import Contrast, as_in, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
-from pytest_gpuperf.model.change import Change, Comparison, Sureness
+from pytest_gpuperf.model.change import Comparison, Sureness
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better
+
+# The chance of the suite's value by itself, below which a test moved there. At 0.005, some
+# test of 40 moves in every fifth unchanged run.
+_MOVED = 0.001
 
 
 def weighed_changes(
@@ -76,17 +82,22 @@ def weighed_changes(
     )
     numbers = [number for number, place in enumerate(noisy) if judged[place]]
     firsts = _Firsts(suite, numbers)
-    for number, part, tables in suite.parts_of(numbers):
-        test, residual = suite.tests[number], suite.residuals[number]
-        alone = change_of(test, residual, part, tables, level)
-        suspect = _Suspect(test, residual, part, tables, level)
-        first, weighed = firsts.value(number), Weighed(change=alone)
-        if alone.low is not None and test.dof:
-            if test.comparison.of_part:
-                weighed = suspect.of_part(alone, firsts.common(number).pool)
+    suspects = {
+        number: _Suspect(
+            suite.tests[number], suite.residuals[number], part, tables, level
+        )
+        for number, part, tables in suite.parts_of(numbers)
+    }
+    shifted = _shifted(suspects, firsts)
+    for number, suspect in suspects.items():
+        first, weighed = firsts.value(number), Weighed(change=suspect.alone)
+        if suspect.has_evidence:
+            if suite.tests[number].comparison.of_part:
+                weighed = suspect.of_part(firsts.common(number).pool)
             elif first is not None:
                 common, gaps = firsts.common(number), firsts.gaps(number)
-                weighed = suspect.weighed(alone, first, common, gaps)
+                of_class = shifted[number], firsts.class_size(number)
+                weighed = suspect.weighed(first, common, gaps, of_class)
         in_order[noisy[number]] = weighed
     return tuple(in_order)
 
@@ -123,6 +134,26 @@ def _twice_measured(tests: Iterable[Contrast]) -> list[Twice]:
         for test in tests
         if test.comparison.suite is not None
     ]
+
+
+def _shifted(suspects: Mapping[int, _Suspect], firsts: _Firsts) -> dict[int, int]:
+    """
+    Return the number of other tests of each suspect's class that only the suite moved.
+
+    Such a test moved surely in the suite, and its fresh processes deny it. Other tests that
+    run before it may do that, and then they may do it to any test.
+    """
+    moved = {
+        number
+        for number, suspect in suspects.items()
+        if (first := firsts.value(number)) is not None
+        and suspect.is_denied(first, firsts.common(number), firsts.gaps(number))
+    }
+    counts = Counter(map(firsts.class_of, moved))
+    return {
+        number: counts[firsts.class_of(number)] - (number in moved)
+        for number in suspects
+    }
 
 
 class _Firsts:
@@ -167,6 +198,14 @@ class _Firsts:
         finite = math.isfinite(residual.difference + residual.variance)
         return (twice, residual) if twice is not None and finite else None
 
+    def class_of(self, place: int) -> str:
+        """Return the class of a test."""
+        return _class_of(self._tests[place])
+
+    def class_size(self, place: int) -> int:
+        """Return the number of tests in the class of a test."""
+        return [*map(_class_of, self._tests)].count(self.class_of(place))
+
     def common(self, place: int) -> CommonStep:
         """
         Return the step that a test's class shares.
@@ -200,6 +239,9 @@ class _Suspect:
     """
     A test that fresh processes measured because it may have changed.
 
+    Attributes:
+        alone: The change by the fresh processes alone.
+
     Args:
         test: The test, by its fresh processes.
 
@@ -222,13 +264,34 @@ class _Suspect:
     ) -> None:
         self._test, self._residual, self._part = test, residual, part
         self._tables, self._level = tables, level
+        self.alone = change_of(test, residual, part, tables, level)
         self._noise = test.on_scale(level.noise_threshold)
         self._limit = test.on_scale(test.comparison.limit or 0.0)
         self._beyond: Tail = partial(
             tables.mixture(test.dof).beyond, variance=residual.variance
         )
 
-    def of_part(self, alone: Change, pool: float) -> Weighed:
+    @property
+    def has_evidence(self) -> bool:
+        """True if the change has an interval and a spread."""
+        return self.alone.low is not None and bool(self._test.dof)
+
+    def is_denied(
+        self,
+        first: tuple[Twice, Residual],
+        common: CommonStep,
+        gaps: Mapping[str, float],
+    ) -> bool:
+        """Return True if the test moved in the suite, and its fresh processes deny it."""
+        test, (twice, residual) = self._test, first
+        # On a linear scale tests share no class.
+        if test.scale or test.comparison.of_part or not self.has_evidence:
+            return False
+        if min(self._by_suite(residual)) >= _MOVED:
+            return False
+        return denied(twice, residual, common, own_offset(test, gaps))
+
+    def of_part(self, pool: float) -> Weighed:
         """Return the change by the fresh processes, for a run of a part of the suite."""
         test = self._test
         own = own_offset(test)
@@ -242,18 +305,32 @@ class _Suspect:
             noise=self._noise,
         )
         p_values = judgement.more, judgement.less
-        return self._as_weighed(test, self._residual.shift, judgement, p_values, alone)
+        return self._as_weighed(test, self._residual.shift, judgement, p_values)
 
     def weighed(
         self,
-        alone: Change,
         first: tuple[Twice, Residual],
         common: CommonStep,
         gaps: Mapping[str, float],
+        shifted: tuple[int, int],
     ) -> Weighed:
-        """Return the change by the suite's value and the fresh processes together."""
+        """
+        Return the change by the suite's value and the fresh processes together.
+
+        Args:
+            first: The value in the suite, and what is left of it without the machine.
+
+            common: The step that the class shares.
+
+            gaps: Offsets of the references in stored sessions, by session id.
+
+            shifted: Number of other tests that only the suite moved, and of all tests of the
+                class.
+        """
         twice, residual = first
         own = own_offset(self._test, gaps)
+        # A known offset does not happen to be as large as a move.
+        count = shifted[0] if own is None else 0
         judged = partial(
             judged_together,
             twice,
@@ -264,12 +341,24 @@ class _Suspect:
             process_share=self._part.process_share,
             noise=self._noise,
             limit=self._limit,
+            shifted=count / shifted[1],
         )
         judgement = judged()
         if not math.isfinite(judgement.effect):
-            return Weighed(change=alone)
+            return Weighed(change=self.alone)
         bounds, p_values = self._agreed(judgement, judged)
-        change = self._as_weighed(twice.suite, residual.shift, bounds, p_values, alone)
+        change = self._as_weighed(twice.suite, residual.shift, bounds, p_values)
+        # Where the two do not agree, nothing agrees by chance.
+        shifted_count = count if min(p_values) < 1 else 0
+        more, less = self._by_suite(residual)
+        if self._test.comparison.better is Better.HIGHER:
+            more, less = less, more
+        return replace(
+            change, suite_worse=more, suite_better=less, shifted_count=shifted_count
+        )
+
+    def _by_suite(self, residual: Residual) -> tuple[float, float]:
+        """Return the p-values of a rise and a fall of the suite's value by itself."""
         more, less = (
             self._beyond(
                 sign * residual.difference - self._noise,
@@ -278,9 +367,7 @@ class _Suspect:
             )
             for sign in (1, -1)
         )
-        if self._test.comparison.better is Better.HIGHER:
-            more, less = less, more
-        return replace(change, suite_worse=more, suite_better=less)
+        return more, less
 
     def _agreed(
         self, judgement: JointEvidence, judged: Callable[..., JointEvidence]
@@ -314,9 +401,8 @@ class _Suspect:
         shift: float,
         judgement: JointEvidence,
         p_values: tuple[float, float],
-        alone: Change,
     ) -> Weighed:
-        test = self._test
+        test, alone = self._test, self.alone
         worse, better = p_values
         if test.comparison.better is Better.HIGHER:
             worse, better = better, worse

@@ -350,23 +350,23 @@ def unusable(lacking: Iterable[Unmeasured]) -> Cause:
 def _evidence(
     case: Case, ruling: Ruling, cause: Cause | None, *, undecided: bool
 ) -> VerdictEvidence | None:
-    evidence = VerdictEvidence()
-    if undecided:
-        least_count = _ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0
-        evidence = VerdictEvidence(least_count=least_count)
-        if ruling.confirmation is not None:
-            evidence = VerdictEvidence(
-                voids=ruling.confirmation.voids,
-                differences=ruling.confirmation.differences,
-                lacking=ruling.confirmation.lacking,
-                least_count=least_count,
-            )
+    evidence, again = VerdictEvidence(), ruling.confirmation
+    if undecided and again is not None:
+        evidence = VerdictEvidence(
+            voids=again.voids, differences=again.differences, lacking=again.lacking
+        )
+    if undecided and cause is Cause.SHORT_LOOP:
+        evidence = replace(evidence, least_count=_ENOUGH_STEPS)
     session = case.session
     # Some stored sessions may have run another number of tests.
     of_part = session is not None and len(case.company) < len(case.stored)
     if cause is Cause.OTHER_ALONE and session is not None and of_part:
         most = max(s.session.ran_count or 0 for s in case.stored)
         evidence = replace(evidence, ran=(session.ran_count or 0, most))
+    both = ruling.weighed
+    if cause is Cause.OTHER_ALONE and both is not None and both.shifted_count:
+        text = f"tests that moved in the suite and not alone: {both.shifted_count}"
+        evidence = replace(evidence, lines=(text,))
     return None if evidence == VerdictEvidence() else evidence
 
 

@@ -753,9 +753,8 @@ def alone(verdict: Verdict) -> str:
     same = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
     if not same or alone is None or estimate is None:
         return ""
-    unit = estimate.unit
-    alone_text, suite_text = display.pair(alone.measured, estimate.value, unit)
-    was, _ = display.pair(alone.reference, estimate.value, unit)
+    alone_text, suite_text = display.pair(alone.measured, estimate.value, estimate.unit)
+    was, _ = display.pair(alone.reference, estimate.value, estimate.unit)
     return display.escape(
         f"{_of_metric(verdict)}alone {alone_text}, in the suite {suite_text} (was {was}): "
         f"{_way_alone(verdict)} alone; no change"
@@ -779,9 +778,8 @@ def _way_alone(verdict: Verdict) -> str:
 def _other_alone(verdict: Verdict) -> str:
     """Return the values of suite and fresh processes if they contradict each other, or ""."""
     alone, estimate, moved = verdict.alone, verdict.estimate, verdict.change
-    if alone is None or estimate is None or moved is None:
-        return ""
-    if verdict.cause is not Cause.OTHER_ALONE:
+    is_open = verdict.cause is Cause.OTHER_ALONE
+    if not is_open or alone is None or estimate is None or moved is None:
         return ""
     suite_text, alone_text = display.pair(estimate.value, alone.measured, estimate.unit)
     effect = estimate.value / moved.reference if moved.reference else 1.0
@@ -790,7 +788,10 @@ def _other_alone(verdict: Verdict) -> str:
         f"{suite_text} in the suite ({display.change(effect - 1, limits=())}), "
         f"{alone_text} alone ({display.change(alone.effect or 0.0, limits=())})"
     )
-    ran = None if verdict.evidence is None else verdict.evidence.ran
+    evidence = verdict.evidence or _NOTHING
+    if evidence.lines:
+        return f"{values}: alike by chance, perhaps: no session stored it alone"
+    ran = evidence.ran
     if ran is not None:
         return (
             f"{values}: this run ran {ran[0]} of {display.plural(ran[1], 'test')}, and "

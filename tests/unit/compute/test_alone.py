@@ -179,6 +179,40 @@ def test_the_rule_is_what_it_says() -> None:
     assert found.far == pytest.approx(told[-1])
 
 
+@pytest.mark.parametrize("alone", [1.5, 1.35])
+def test_a_move_of_the_suite_counts_as_often_as_an_offset_is_as_close(
+    alone: float,
+) -> None:
+    """The mean over the sizes of an offset, for the share of tests that the suite moves."""
+    test = twice(1.45, alone)
+    residual = Residual(difference=math.log(1.45), variance=1e-4)
+
+    def chance(shifted: float) -> float:
+        return judged_together(
+            test,
+            residual,
+            NO_STEP,
+            lambda difference, **_: 0.0,
+            own=None,
+            process_share=0.4,
+            noise=0.005,
+            limit=0.05,
+            shifted=shifted,
+        ).more
+
+    near, far = (
+        residual.difference - abs(test.step),
+        residual.difference + abs(test.step),
+    )
+    likely = sum(
+        weight * (math.erf(far / size / 2**0.5) - math.erf(near / size / 2**0.5)) / 2
+        for weight, size in [*zip(NO_STEP.weights, SIZES, strict=True), (0.1, 0.5)]
+    )
+    assert chance(0.0) == 0.0
+    assert chance(0.25) == pytest.approx(0.25 * likely)
+    assert 0.001 < likely < 0.03
+
+
 def at_distances(test: Twice, in_suite: float, alone: float) -> Twice:
     """The same test, on cores that are off by so much."""
     suite, again = (

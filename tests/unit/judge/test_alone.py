@@ -130,6 +130,67 @@ def test_the_two_must_tell_the_same_within_a_factor_of_2() -> None:
     assert judged(case(350 * US, THEN), ALONE).outcome is Outcome.REGRESSED
 
 
+@pytest.mark.parametrize("shifted_count", [0, 1, 2])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_suite_that_moves_tests_by_itself_may_have_moved_any(
+    shifted_count: int, *, is_known: bool
+) -> None:
+    """Suite and fresh processes may agree by chance, unless it is known how it is alone."""
+    subject = case(1.45, QUIET)
+    if is_known:
+        subject = timed_alone(subject, [1.0])
+    shifted = [
+        case(1.3, QUIET, key=RecordKey(test_id=f"shifted_{number}"))
+        for number in range(shifted_count)
+    ]
+    cases = [subject, *shifted, *map(quiet, range(5))]
+    found = {each.name: confirmation(*LIKE, control=True) for each in cases[-5:]}
+    found |= {each.name: confirmation(*LIKE) for each in shifted}
+    found[subject.name] = confirmation(*[1.35 * value for value in LIKE])
+    verdict, *others = settle(cases, found)
+
+    assert all(other.outcome is Outcome.UNCHANGED for other in others)
+    if is_known or not shifted_count:
+        assert (verdict.outcome, verdict.evidence) == (Outcome.REGRESSED, None)
+        return
+    assert (verdict.outcome, verdict.cause) == (
+        Outcome.INCONCLUSIVE,
+        Cause.OTHER_ALONE,
+    )
+    assert verdict.evidence is not None
+    assert verdict.evidence.lines == (
+        f"tests that moved in the suite and not alone: {shifted_count}",
+    )
+
+
+def test_a_process_that_is_as_far_off_makes_a_move_of_the_suite_doubtful() -> None:
+    """On such a machine the suite's only process may have been one of them."""
+    subject = case(1.45, QUIET)
+    other = case(1.3, QUIET, key=RecordKey(test_id="other"))
+    cases = [subject, other, *map(quiet, range(5))]
+    found = {each.name: confirmation(*LIKE, control=True) for each in cases[2:]}
+    found[subject.name] = confirmation(*[1.35 * value for value in LIKE])
+    found[other.name] = confirmation(*LIKE)
+    like_the_suite = {**found, other.name: confirmation(*LIKE[:4], 1.35)}
+
+    assert settle(cases, found)[0].cause is Cause.OTHER_ALONE
+    assert settle(cases, like_the_suite)[0].outcome is Outcome.REGRESSED
+
+
+def test_what_agrees_to_a_percent_hardly_does_so_by_chance() -> None:
+    """A change is found though the suite moved another test."""
+    cases = [
+        case(1.6, QUIET),
+        case(1.3, QUIET, key=RecordKey(test_id="shifted")),
+        *map(quiet, range(5)),
+    ]
+    found = {each.name: confirmation(*LIKE, control=True) for each in cases[2:]}
+    found[cases[1].name] = confirmation(*LIKE)
+    found[cases[0].name] = confirmation(*[1.605 * value for value in LIKE])
+
+    assert settle(cases, found)[0].outcome is Outcome.REGRESSED
+
+
 def test_what_all_tests_have_in_common_alone_is_no_change() -> None:
     """Cold caches: each is 20 % slower alone, and a real change is still found."""
     unchanged = judged(case(1.06, QUIET), [1.2 * v for v in LIKE], step=1.2)

@@ -125,6 +125,9 @@ def test_a_test_that_is_another_alone_says_both_values() -> None:
     part = words.for_pytest(
         of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE, ran=(1, 40))
     )
+    shifted = words.for_pytest(
+        of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE, lines=("2 others moved",))
+    )
 
     assert words.alone(same) == (
         "alone 500 us, in the suite 245 us (was 232 us): slower alone; no change"
@@ -141,6 +144,13 @@ def test_a_test_that_is_another_alone_says_both_values() -> None:
             "245 us in the suite (+5.6 %), 500 us alone (+116 %): this run ran 1 of 40 "
             "tests, and how long it takes alone is not known well enough"
         ),
+    )
+    assert shifted.detail == (
+        (
+            "245 us in the suite (+5.6 %), 500 us alone (+116 %): alike by chance, perhaps: "
+            "no session stored it alone"
+        ),
+        "2 others moved",
     )
 
 
