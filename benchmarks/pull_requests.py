@@ -8,6 +8,8 @@ merged is, `main` stores, and the next one begins there.
     python benchmarks/pull_requests.py
     python benchmarks/pull_requests.py --only "cache" "shards"
 
+Needs pytest-split, for the shards of the page, and ruamel.yaml.
+
 Prints a line for each pull request: how its gate and the run of `main` ended, and whether the
 store then has the tests of the code. It ends with 1 if one of them is not as it has to be.
 """
@@ -203,14 +205,6 @@ def scripts(heading: str, *, event: str) -> list[str]:
         steps = [s for s in steps if wanted in s.get("if", wanted)]
         lines = [step["run"] for step in steps if "run" in step]
     return [line for line in lines if not line.startswith("python -m pip install")]
-
-
-def part(heading: str) -> list[str]:
-    """Return the scripts of what is a part of a recipe."""
-    (content,) = (
-        c for h, text, c in fenced() if h == heading and not text.startswith("# .")
-    )
-    return [step["run"] for step in content["steps"] if "run" in step]
 
 
 # what a CI does
@@ -489,7 +483,10 @@ def pipelines() -> Iterator[Pipeline]:
     # a renamed test is not judged until main has stored it: one of many, for the least share
     text = FILES[GEMM].replace("[64, 128]", "range(64, 80)")
     yield Pipeline("machines", jobs, SHORT, {**FILES, GEMM: text})
-    shards = part("Shards")
+    shards = [
+        'python -m pytest "tests/$SHARD" --gpuperf-baseline=.gpuperf --gpuperf-json=run.json',
+        VERIFY,
+    ]
     storing = ['python -m pytest "tests/$SHARD" --gpuperf-update=all']
     jobs = [
         Job(shards, storing, {"SHARD": s}, cache=s) for s in ("kernels", "training")
@@ -582,6 +579,93 @@ def in_git(folder: Path) -> Iterator[tuple[Change, bool, str]]:
         yield change, good, text if good else f"{text}\n{told}"
 
 
+@dataclass
+class Shards:
+    """
+    The recipe of shards that store into a database, and of the job that merges their runs.
+
+    Attributes:
+        repository: The repository that is tested.
+    """
+
+    repository: Repository
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        (content,) = (c for heading, _, c in fenced() if heading == "Shards")
+        self.steps = {name: job["steps"] for name, job in content["jobs"].items()}
+        self.snapshot = self.repository.folder / "snapshot.db"
+
+    def run(self, revision: str, *, event: str) -> tuple[int, str]:
+        """Run all jobs in clean clones; return the worst exit status, and what was told."""
+        self.runs += 1
+        told: list[str] = []
+        codes = [0]
+        clones = [self.repository.clone(revision) for _ in range(5)]
+        *shards, merging = clones
+        for number, place in enumerate(shards, start=1):
+            if event == "pull_request":
+                shutil.copy(self.snapshot, place)
+            codes.append(self._job("shard", place, event, told, SHARD=str(number)))
+            for file in place.glob("shard-*.json"):
+                shutil.copy(file, merging)
+        codes.append(self._job("merge", merging, event, told))
+        if event == "push":
+            shutil.copy(merging / "snapshot.db", self.snapshot)
+        return max(codes), "\n".join(told)
+
+    def _job(
+        self, name: str, place: Path, event: str, told: list[str], **variables: str
+    ) -> int:
+        other = {"pull_request": "refs/heads/main", "push": "pull_request"}[event]
+        code = 0
+        for step in self.steps[name]:
+            script, condition = step.get("run", "pip install"), step.get("if", "")
+            if "pip install" in script or other in condition:
+                continue
+            if code and condition != "always()":
+                continue
+            done = subprocess.run(
+                [BASH, "-e", "-c", script],
+                cwd=place,
+                env={
+                    **environment(),
+                    "GITHUB_RUN_ID": str(self.runs),
+                    "GITHUB_RUN_ATTEMPT": "1",
+                    "GITHUB_STEP_SUMMARY": str(place.with_suffix(".md")),
+                    "STORE": f"sqlite:///{self.repository.folder}/store.db",
+                    **variables,
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+                encoding="utf-8",
+            )
+            told.append(done.stdout)
+            code = code or done.returncode
+        return code
+
+
+def in_database(folder: Path) -> Iterator[tuple[Change, bool, str]]:
+    """Yield the pull requests of a suite in four shards with one database."""
+    text = FILES[GEMM].replace("[64, 128]", "range(64, 76)")
+    shards = Shards(Repository(folder, {**FILES, GEMM: text}))
+    for _ in range(2):
+        code, told = shards.run("main", event="push")
+        assert code == 0, told
+    for number, change in enumerate(SHORT):
+        revision = shards.repository.merged(change, number)
+        gate, told = shards.run(revision, event="pull_request")
+        main = 0
+        if change.merges:
+            shards.repository.git("merge", "--quiet", "--ff-only", revision)
+            main, text = shards.run("main", event="push")
+            told += text
+        good = (gate, main) == (change.code, 0)
+        ended = f"gate {gate}, main {main}" if change.merges else f"gate {gate}"
+        yield change, good, ended if good else f"{ended}\n{told}"
+
+
 def main() -> int:
     """Run what was asked for; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -592,6 +676,7 @@ def main() -> int:
         kinds: list[tuple[str, Callable[[Path], Iterator[tuple[Change, bool, str]]]]]
         kinds = [(pipeline.name, pipeline.run) for pipeline in pipelines()]
         kinds.append(("store in git", in_git))
+        kinds.append(("shards by pytest-split, a database", in_database))
         for number, (name, run) in enumerate(kinds):
             if not any(text in name for text in only):
                 continue

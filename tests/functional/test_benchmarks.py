@@ -50,3 +50,12 @@ def test_the_rule_is_simulated() -> None:
 
     assert "Traceback" not in ended.stderr
     assert "    4    3 process 1 %" in ended.stdout
+
+
+def test_the_recipes_of_the_page_are_found() -> None:
+    """A heading of docs/ci.md that moved would end the script before its first line."""
+    pytest.importorskip("ruamel.yaml", reason="needs check-jsonschema")
+    ended = run(str(FOLDER / "pull_requests.py"), "--only", "none of these")
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "0 pull requests, 0 not as they have to be\n"

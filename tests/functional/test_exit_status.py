@@ -136,7 +136,7 @@ def test_a_test_that_its_module_lost_is_counted_and_named(
     assert (ended.ret, lenient.ret) == (1, 0)
     assert lines(ended, "in the baseline and not in this run: test_it.py::test_x[b]")
     assert lines(ended, "judged 2 of 2: 2 unchanged", "1 of the baseline did not run")
-    assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged requires more")
+    assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged=100% requires 3")
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_module_that_is_gone_counts_beside_those_that_ran(
 
     assert (ended.ret, shown.ret) == (1, 0)
     assert lines(ended, "judged 3 of 3: 3 unchanged", "3 of the baseline did not run")
-    assert lines(ended, "judged 3 of 6 tests; --gpuperf-min-judged requires more")
+    assert lines(ended, "judged 3 of 6 tests; --gpuperf-min-judged=95% requires 6")
 
 
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])
@@ -344,7 +344,7 @@ def test_tests_that_a_plugin_leaves_out_are_named(project: Project) -> None:
         ended, "left out by a plugin, and measured in the baseline: test_it.py"
     )
     assert shared.ret == 1
-    assert lines(shared, "judged 3 of 6 tests; --gpuperf-min-judged requires more")
+    assert lines(shared, "judged 3 of 6 tests; --gpuperf-min-judged=95% requires 6")
 
 
 def test_a_named_store_that_is_missing_is_told_where_nothing_measures(
@@ -928,4 +928,4 @@ def test_a_stored_test_that_a_plugin_drops_is_counted(
     assert (ended.ret, strict.ret, again.ret) == (1, 1, 0)
     assert lines(ended, "2 unchanged; 1 of the baseline left out by a plugin")
     assert lines(ended, "left out by a plugin, and measured in the baseline: ", "[b]")
-    assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged requires more")
+    assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged=100% requires 3")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fakes import fake_cuda
 from fakes.project import Project
 
 TESTS = """
@@ -92,3 +93,25 @@ def test_a_slow_board_is_told_from_slow_code(
     outcomes = set(dict(project.outcomes()).values())
 
     assert outcomes <= set(outcome.split(" or ")), said
+    assert "another GPU" not in said  # It is the same one.
+
+
+@pytest.mark.parametrize("slower", [SLOWER, "1.5"])
+def test_a_slower_board_is_named_with_the_one_that_was_stored(
+    machine: Path, project: Project, slower: str
+) -> None:
+    """What differs, and by how much: whether the change is undecided or taken out."""
+    for _ in range(4):
+        run(project, "--gpuperf-update=all")
+    script = machine / "nvml.csv"
+    script.write_text(
+        script.read_text("utf-8").replace(fake_cuda.UUID, fake_cuda.OTHER), "utf-8"
+    )
+    fake_cuda.use(project, fake_cuda.OTHER)
+    project.environment.setenv("FAKE_CUDA_SLOWER", slower)
+    said = " ".join(run(project, "--gpuperf-baseline=.gpuperf").split())
+
+    named = "another GPU than in the baseline (GPU-10111213, not GPU-00010203):"
+    assert f"{named} other tests and reference workloads are slower on it" in said
+    if "inconclusive" in said:
+        assert f"cause: machine: {named}" in said

@@ -158,3 +158,15 @@ def test_a_report_says_where_its_tests_stand(project: Project) -> None:
     run = decode_run((project.path / "run.json").read_bytes())
 
     assert [(test.line, test.group) for test in run.tests] == [(7, "x")] * 3
+
+
+@pytest.mark.parametrize("update", ["new", "all", "improved"])
+def test_a_run_that_measures_nothing_names_no_baseline(
+    project: Project, update: str
+) -> None:
+    """There is no store, and a test that was skipped needs no other command."""
+    project.write("import pytest\n\ndef test_it(gpuperf):\n    pytest.skip('why')\n")
+    ended = project.run(f"--gpuperf-update={update}")
+
+    assert lines(ended, "nothing was stored: nothing was measured")
+    assert not lines(ended, "store new tests")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,13 @@ def installed(name: str) -> None:
     """Skip by its name what is not installed, and do not import it: no context is made."""
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
+
+
+def allowed_cupti(said: str) -> None:
+    """Skip by its reason if a run that asked for CUPTI was refused it."""
+    refused = re.search(r"collector cupti was asked for and refuses: (.+)", said)
+    if refused:
+        pytest.skip(f"CUPTI: {refused[1]}")
 
 
 def program(name: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fakes.project import Project
-from gpu.machine import installed
+from gpu.machine import allowed_cupti, installed
 
 COLLECTORS = "--gpuperf-collectors=events,host"
 
@@ -120,6 +120,7 @@ def test_a_body_may_capture(project: Project, own: Path, collectors: str) -> Non
         installed("cupti")
     project.write(CAPTURE)
     ended = project.spawn(f"--gpuperf-collectors={collectors}", timeout=120)
+    allowed_cupti(ended.stdout)
 
     assert "1 failed, 1 passed" in ended.stdout, ended.stdout
     assert "FAILED test_it.py::test_range" in ended.stdout

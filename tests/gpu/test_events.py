@@ -65,7 +65,8 @@ def test_it_agrees_with_torchs_events(
     assert None not in taken
     ours_s = statistics.median(each for each in taken if each is not None)
     torchs_s = statistics.median(outer_s)
-    assert ours_s <= torchs_s
+    # The driver gives milliseconds in single precision.
+    assert ours_s <= torchs_s * (1 + 2**-23)
     assert ours_s == pytest.approx(torchs_s, rel=FRACTION, abs=AROUND_S)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fakes.project import Project
-from gpu.machine import installed
+from gpu.machine import allowed_cupti, installed
 
 # Each body adds one to 2**26 floats, so that all of them do the same to memory: 512 MiB.
 BODIES = {
@@ -91,6 +91,7 @@ def measured(
     ended = project.spawn(
         f"--gpuperf-collectors={collectors}", "--gpuperf-json=run.json", timeout=240
     )
+    allowed_cupti(ended.stdout)
     if "1 passed" not in ended.stdout:
         must_run_alone(project.path, name)
     assert "1 passed" in ended.stdout, ended.stdout + ended.stderr

@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from fakes.project import XDIST, Project
-from gpu.machine import installed
+from gpu.machine import allowed_cupti, installed
 
 # a kernel of one block: two contexts at a time would share the device, and take longer
 SPINS = """
@@ -28,6 +28,7 @@ SPINS = """
 def times(project: Project, *arguments: str) -> list[float]:
     """Run the tests; return the time of each [s]."""
     ended = project.spawn("--gpuperf-json=run.json", *arguments, timeout=200)
+    allowed_cupti(ended.stdout)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     records = project.report()["records"]
     assert [each["void"] for each in records] == [None] * len(records), ended.stdout

@@ -53,7 +53,7 @@ def test_a_share_of_tests_needs_no_sign(project: Project, share: str) -> None:
     bad = project.run("--gpuperf-min-judged=0.5")
 
     assert good.ret == pytest.ExitCode.TESTS_FAILED
-    assert lines(good, "--gpuperf-min-judged requires more")
+    assert lines(good, "judged 0 of 1 test; --gpuperf-min-judged=50% requires 1")
     assert bad.ret == pytest.ExitCode.USAGE_ERROR
     assert lines(bad, "write a percentage, as 5%")
 
@@ -162,6 +162,21 @@ def test_a_place_that_cannot_be_used_is_told_of_a_named_test(
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
     assert lines(ended, "ERROR: gpuperf: ", said)
     assert lines(ended, "ERROR collecting") == []
+
+
+def test_a_mistyped_store_has_the_name_of_one_beside_it(project: Project) -> None:
+    """A folder of sessions and a file of the same suffix, and no other file or folder."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    (project.path / ".gpuprs").mkdir()  # Holds no session.
+    project.write("{}", "bases.txt")
+    stores = {".gpuprf": ".gpuperf", "base.json": "bases.json"}
+    for place in stores.values():
+        project.run(f"--gpuperf-baseline={place}", "--gpuperf-update=new")
+    for typed, place in stores.items():
+        ended = project.run(f"--gpuperf-baseline={typed}")
+
+        assert ended.ret == pytest.ExitCode.USAGE_ERROR
+        assert lines(ended, f"did you mean {place}? Else create it: pytest ")
 
 
 @pytest.mark.parametrize("option", ["baseline", "html", "json", "replay"])

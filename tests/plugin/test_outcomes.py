@@ -584,7 +584,7 @@ def test_too_few_judged_fails_the_run(project: Project) -> None:
     project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
     ended = project.run("--gpuperf-min-judged=80%")
     assert (ended.ret, ended.parseoutcomes()) == (1, {"passed": 1})
-    assert lines(ended, "judged 0 of 1 tests; --gpuperf-min-judged requires more")
+    assert lines(ended, "judged 0 of 1 test; --gpuperf-min-judged=80% requires 1")
 
 
 def test_a_named_baseline_that_judges_nothing_fails_the_run(project: Project) -> None:

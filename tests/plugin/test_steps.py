@@ -735,3 +735,31 @@ def test_a_run_with_a_loop_is_a_markdown_report(project: Project) -> None:
     # a cell may hold a bar that is escaped; the row has as many cells as its head
     cells = {line.replace("\\|", "").count("|") for line in table}
     assert len(cells) == 1
+
+
+def test_a_value_of_the_scorecard_is_named_where_it_is(project: Project) -> None:
+    """A loop has a grade, but not as one of its metrics."""
+    body = "with gpuperf.steps() as steps:"
+    project.write(f"""
+        def test_grade(gpuperf):
+            {body}
+                for _ in range(3):
+                    with steps.step():
+                        pass
+            assert steps.grade >= "A"
+    """)
+
+    assert lines(
+        project.run(), "AttributeError: grade is of the scorecard: write steps."
+    )
+
+
+def test_wrong_hardware_alone_is_answered_with_hardware(project: Project) -> None:
+    """The way to state other arguments does not help."""
+    project.write("""
+        def test_it(gpuperf):
+            with gpuperf.steps(hardware="H100"):
+                pass
+    """)
+
+    assert lines(project.run(), "'H100' is neither Hardware", "; pass Hardware(")

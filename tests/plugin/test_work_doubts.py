@@ -122,9 +122,11 @@ def test_an_unknown_doubt_is_a_mistake(project: Project) -> None:
 @pytest.mark.parametrize(
     ("bound", "asked"),
     [
-        ("100", "did you mean 100 us (100e-6)?"),
+        ("1000", "did you mean 1000 us (1000e-6)?"),
         ("900000", "did you mean 900000 ns (900000e-9)?"),
         ("2500", "did you mean 2500 us (2500e-6)?"),
+        ("5", "did you mean 5 ms (5e-3)?"),
+        ("5.0", ""),
         ("1", ""),
         ("0.1", ""),
         ("float('inf')", ""),
@@ -133,13 +135,13 @@ def test_an_unknown_doubt_is_a_mistake(project: Project) -> None:
 def test_an_assert_in_another_unit_is_asked_about(
     project: Project, bound: str, asked: str
 ) -> None:
-    """Times are in seconds, so `time <= 100` allows a call of 2 ms to become 50,000 slower."""
+    """Times are in seconds, so `time <= 100` allows a call of 0.5 ms to become 200,000 times as slow."""
     project.write(
         HEAD
         + f"""
     @pytest.mark.gpuperf(iterations=5)
     def test_it(gpuperf):
-        perf = gpuperf.measure(time.sleep, 0.002)
+        perf = gpuperf.measure(time.sleep, 0.0005)
         assert perf.time <= {bound}
         assert perf.time < {bound}
     """

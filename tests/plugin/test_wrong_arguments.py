@@ -397,6 +397,25 @@ def test_a_number_of_calls_is_written_in_the_marker(
     )
 
 
+def test_a_keyword_of_measure_is_not_passed_by_a_call(project: Project) -> None:
+    """A call of the fixture passes all keywords to the function, as other plugins do."""
+    project.write("def f(): pass\n\ndef test_it(gpuperf):\n    gpuperf(f, name='a')\n")
+    (told,) = lines(project.run(), "E  ", "'name'")
+
+    assert told.endswith(
+        "; write gpuperf.measure(fn, name='a'): gpuperf(fn) passes keywords to fn"
+    )
+
+
+def test_a_block_is_measured_by_range(project: Project) -> None:
+    """The fixture is no context manager, and says what is one."""
+    project.write("def test_it(gpuperf):\n    with gpuperf:\n        pass\n")
+    ended = project.run()
+
+    assert ended.ret == pytest.ExitCode.TESTS_FAILED
+    assert lines(ended, "E  ", 'write with gpuperf.range("forward"):')
+
+
 def test_a_refused_keyword_of_another_name_is_the_test_s_own(project: Project) -> None:
     """Nothing is added to an error that a number of calls has no part in."""
     project.write(

@@ -20,7 +20,7 @@ _LARGEST_BYTES = 2_000_000_000
 _START_BYTES = 16_384
 _NAME_STORE = "name a store: a folder, or a .json file"
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _SHUT = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -210,6 +210,8 @@ def _unusable(action: str, error: OSError, path: Path) -> BaselineError:
         remedy = "name another store, or split it: a folder has a file per module"
     elif error.errno == errno.ENOLCK:
         remedy = "name a store on a local disk"
+    elif error.errno == errno.EFBIG:
+        remedy = "allow larger files, as by ulimit -f, and store again"
     elif error.errno in _FULL:
         remedy = "free space on the disk and store again; stored sessions are intact"
     elif error.errno in _SHUT:

@@ -8,6 +8,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -62,12 +63,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
     module_of,
 )
-from pytest_gpuperf.model.url import (
-    before_project,
-    database_url,
-    masked,
-    sqlite_file,
-)
+from pytest_gpuperf.model.url import before_project, database_url, masked, sqlite_file
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.database import DatabaseStore
@@ -211,13 +207,21 @@ def open_store(
     if kind == "file" and not single:
         raise BaselineError(f"{path} is a file without the .json suffix", remedy=_KINDS)
     if kind is None and not create:
-        raise BaselineMissingError(
-            f"there is no baseline at {path}",
-            remedy=f"create it: {storing_command(place)}",
-        )
+        raise missing(place, path)
     if single:
         return SingleFileStore(path)
     return DirectoryStore(path, lenient=lenient)
+
+
+def missing(place: str, path: Path) -> BaselineMissingError:
+    """Return the error about a missing store of files, which may name one beside it."""
+    found = path.parent.glob(f"*{path.suffix}" if path.suffix else "*/*/*.json")
+    names = sorted({p.relative_to(path.parent).parts[0] for p in found})
+    remedy = f"create it: {storing_command(place)}"
+    for close in get_close_matches(path.name, names, n=1):
+        head, _, tail = place.rpartition(path.name)
+        remedy = f"did you mean {head}{close}{tail}? Else {remedy}"
+    return BaselineMissingError(f"there is no baseline at {path}", remedy=remedy)
 
 
 def open_database(
@@ -284,10 +288,7 @@ def _in_sqlite(place: str, root: str | Path, *, create: bool) -> DatabaseStore:
     if kind_of(path) == "folder":
         raise BaselineError(f"{path} is a folder", remedy=_KINDS)
     if not create and not path.exists():
-        raise BaselineMissingError(
-            f"there is no baseline at {path}",
-            remedy=f"create it: {storing_command(place)}",
-        )
+        raise missing(place, path)
 
     def find() -> SqliteEngine | None:
         return SqliteEngine(path, create=False) if path.exists() else None
@@ -785,11 +786,7 @@ class DirectoryStore(_FileStore):
     ) -> dict[str, _Sessions]:
         """Return the sessions of the file of a module, or {} if the file does not exist."""
         sections = self._reader.read(
-            path,
-            test_ids=test_ids,
-            metrics=metrics,
-            quantiles=quantiles,
-            whole=whole,
+            path, test_ids=test_ids, metrics=metrics, quantiles=quantiles, whole=whole
         )
         for module in sections:
             _refuse_copy(path, module)

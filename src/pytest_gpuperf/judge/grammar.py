@@ -18,13 +18,12 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import (
-    SITE,
     ConfigError,
     LimitSyntaxError,
     UnitError,
     UnknownMetricError,
 )
-from pytest_gpuperf.model.metric import METRICS, Family, is_counter, metric_of
+from pytest_gpuperf.model.metric import LISTED, METRICS, Family, is_counter, metric_of
 from pytest_gpuperf.model.quantity import Quantity, parse_quantity
 from pytest_gpuperf.model.verdict import Limit
 
@@ -202,11 +201,7 @@ def _check_known(name: str, names: Collection[str]) -> None:
         of_test = [f"{_PHASE}{k}" for k in of_test]
     metrics = [*METRICS, *of_test]
     close = tuple(difflib.get_close_matches(name, metrics, n=3, cutoff=0.5))
-    meant = (
-        f"did you mean {', '.join(close)}"
-        if close
-        else f"see the metrics in {SITE}/metrics.html"
-    )
+    meant = f"did you mean {', '.join(close)}" if close else LISTED
     recorded = f"where a helper of the test records it, write records=[{name!r}]"
     raise UnknownMetricError(name, remedy=f"{meant}; {recorded}", close_matches=close)
 

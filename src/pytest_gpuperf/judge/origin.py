@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_gpuperf.judge.case import same_code
+from pytest_gpuperf.judge.case import NO_FACTS, Facts, same_code
 from pytest_gpuperf.model.environment import (
+    BOARD,
     SOFT_MACHINE_FACTS,
     STATE_FACTS,
     TEST,
@@ -16,7 +17,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.identity import Sameness
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import Record, StoredRecord
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
@@ -45,6 +46,10 @@ _OF_SIDES = {
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})
 # Reasons of a worsening that more data may decide.
 _OPEN = frozenset({Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED, Reason.BLOCKS_DIFFER})
+
+_WORSE = frozenset({Outcome.REGRESSED, Outcome.INCONCLUSIVE})
+# A value may be among these because its worsening was taken for the machine's.
+_CORRECTED = frozenset({Outcome.BLIND, Outcome.UNCHANGED})
 
 
 class Background(Frozen, frozen=True, kw_only=True):
@@ -116,19 +121,37 @@ def background_of(
 
 def with_origin(verdict: Verdict, background: Background) -> Verdict:
     """Add the likely origin to a verdict about a worsening, if the evidence shows one."""
-    change = verdict.change
-    if change is None or verdict.outcome not in {
-        Outcome.REGRESSED,
-        Outcome.INCONCLUSIVE,
-    }:
+    if verdict.change is None or verdict.outcome not in _WORSE | _CORRECTED:
         return verdict
-    if verdict.outcome is Outcome.INCONCLUSIVE:
-        found = _of_undecided(verdict)
+    if verdict.outcome is not Outcome.REGRESSED:
+        found = _of_board(verdict)
+        if found is None and verdict.outcome is Outcome.INCONCLUSIVE:
+            found = _of_undecided(verdict)
     elif verdict.of_revision:
         found = _of_revision(verdict)
     else:
         found = _of_files(verdict, background) or _of_commits(verdict, background)
     return verdict if found is None else replace(verdict, origin=found)
+
+
+def _moved(verdict: Verdict) -> Facts:
+    return NO_FACTS if verdict.baseline is None else verdict.baseline.moved
+
+
+def _of_board(verdict: Verdict) -> OriginEvidence | None:
+    """Return the origin of a time that another GPU explains according to the controls."""
+    change, sides = verdict.change, _moved(verdict).get(BOARD, (UNKNOWN,))
+    if change is None or UNKNOWN in sides or _family(verdict) not in _OF_DEVICE:
+        return None
+    shift, metric = change.machine_shift, METRICS.get(verdict.metric)
+    if shift is None or not change.reference or metric is None:
+        return None
+    sign = -1 if metric.better is Better.HIGHER else 1
+    worsening = sign * (change.measured / change.reference - 1)
+    is_explained = sign * shift >= abs(change.effect or 0.0)
+    if not is_explained or worsening <= (verdict.threshold or 0.0):
+        return None
+    return OriginEvidence(origin=Origin.MACHINE, clue=Clue.OTHER_BOARD, names=(BOARD,))
 
 
 def _of_undecided(verdict: Verdict) -> OriginEvidence | None:
@@ -160,7 +183,7 @@ def _of_revision(verdict: Verdict) -> OriginEvidence:
 
 
 def _of_files(verdict: Verdict, background: Background) -> OriginEvidence | None:
-    moved = {} if verdict.baseline is None else verdict.baseline.moved
+    moved = _moved(verdict)
     if TEST in moved:
         return OriginEvidence(origin=Origin.METHOD, clue=Clue.TEST_CHANGED)
     # A package that only one of the runs had loaded shows no other version.
@@ -197,7 +220,7 @@ def _family(verdict: Verdict) -> Family | None:
 
 def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | None:
     change = verdict.change
-    moved = {} if verdict.baseline is None else verdict.baseline.moved
+    moved = _moved(verdict)
     facts = tuple(sorted(moved.keys() & SOFT_MACHINE_FACTS))
     family = _family(verdict)
     if change is None:
@@ -216,4 +239,4 @@ def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | No
     # Both may be the origin, unless other tests show that the machine is as before.
     if (facts or shift is not None) and not is_steady:
         return None
-    return OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_COMMIT)
+    return OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_COMMIT, names=facts)

@@ -515,12 +515,15 @@ def _with_suite(
     if first.effect is None or alone.effect is None:  # No change is relative to 0.
         return verdict
     sign = case.sign
+    fresh = min((sign * effect for effect in verdict.confirmations), default=0.0)
+    # All fresh processes have most of it, too. A strict run must not be cleared by that.
+    is_alone = verdict.outcome not in _CLEARED and fresh > sign * first.effect / 2
     # Machine drift is both included and corrected for, and the smaller gap counts.
     worst_alone = max(sign * alone.effect, sign * _relative(alone.current, alone))
     # The better end of the interval, because a short disturbance widens the interval.
     end = case.estimate.high if sign < 0 else case.estimate.low
     best = case.estimate.value if end is None else end
-    if sign * _relative(best, first) - worst_alone <= least_gap:
+    if is_alone or sign * _relative(best, first) - worst_alone <= least_gap:
         return verdict
     marked = replace(verdict, in_suite=first)
     if not strict or verdict.outcome not in _CLEARED:

@@ -344,8 +344,10 @@ TEST = "test"
 UNKNOWN = "unknown"
 # Soft fact: the processes that shared the tests, and the cores.
 WORKERS = "xdist_workers"
+# Soft fact: the UUID of the GPU.
+BOARD = "gpu_uuid"
 # Soft facts of the machine that may change its speed.
-SOFT_MACHINE_FACTS = frozenset({"driver", "gpu_uuid", "platform"})
+SOFT_MACHINE_FACTS = frozenset({"driver", BOARD, "platform"})
 # Soft facts that differ between any two sessions.
 STATE_FACTS = frozenset({"sm_clock", "temperature"})
 # Other collectors that record the same calls. On an H200, event times were 20 to 60 us

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from pytest_gpuperf.errors import SITE, UnknownMetricError
+from pytest_gpuperf.errors import UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.sample import Source
 
@@ -523,6 +523,8 @@ _IN_CODE = {
     for name, meaning in INSTRUCTION_CLASSES.items()
 }
 
+# What to do where no metric is like a name.
+LISTED = "gpuperf explain metrics lists all of them"
 METRICS = MappingProxyType(
     {
         name: Metric(name=name, unit=unit, better=better, meaning=meaning, **traits)
@@ -624,9 +626,5 @@ def metric_named(name: str) -> Metric:
     if name in METRICS or is_counter(name):
         return metric_of(name)
     close = tuple(difflib.get_close_matches(name, METRICS, n=3, cutoff=0.5))
-    remedy = (
-        f"did you mean {', '.join(close)}"
-        if close
-        else f"see the metrics in {SITE}/metrics.html"
-    )
+    remedy = f"did you mean {', '.join(close)}" if close else LISTED
     raise UnknownMetricError(name, close_matches=close, remedy=remedy)

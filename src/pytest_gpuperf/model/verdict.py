@@ -132,6 +132,7 @@ class Clue(str, Enum):
     MACHINE_CODE = "machine-code"  # The machine code of the kernels changed.
     NOISY_MACHINE = "noisy-machine"
     NOT_REPEATED = "not-repeated"  # Fresh processes do not confirm it.
+    OTHER_BOARD = "other-board"  # A slower GPU of the same kind.
     OTHER_COMMIT = "other-commit"  # Nothing else that is recorded differs.
     OTHER_FILES = "other-files"  # Both trees were measured side by side.
     SAME_COMMIT = "same-commit"  # No file differs.
@@ -147,7 +148,7 @@ class Clue(str, Enum):
 
 class OriginEvidence(BulkRecord, frozen=True, kw_only=True):
     """
-    The likely origin of a worsening, with the evidence for it.
+    The likely origin of a worsening, also of one that was corrected, with its evidence.
 
     Attributes:
         origin: The origin.

@@ -507,6 +507,8 @@ def _stored_lines(
         improved = (v for v in suite.verdicts if v.outcome is Outcome.IMPROVED)
         changed = any(map(changed_test, improved))
         otherwise = f"no {'unchanged ' if changed else ''}test improved"
+    if not groups:
+        otherwise, remedy = "nothing was measured", ""
     changes: dict[str, list[StoreChange]] = {}
     for plan in planned.plans:
         changes.setdefault(plan.slug, []).append(plan.change)

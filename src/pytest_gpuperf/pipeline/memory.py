@@ -26,9 +26,9 @@ from pytest_gpuperf.baseline.store import (
     SingleFileStore,
     Store,
     folder_name,
+    missing,
     names_database,
     open_store,
-    storing_command,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
@@ -161,9 +161,10 @@ class Memory:
                 # in it.
                 lenient=not (self._config.baseline_named or updating),
             )
-        except BaselineMissingError as error:
+        except BaselineMissingError:
             if not names_database(place):  # The name of a database is complete.
-                error.remedy = f"create it: {storing_command(self.place())}"
+                path = Path(self._config.root) / Path(place).expanduser()
+                raise missing(self.place(), path) from None
             raise
         except BaselineError as error:
             fallback = self._config.baseline_fallback

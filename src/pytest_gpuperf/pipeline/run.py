@@ -209,7 +209,8 @@ def finish(
         suite.remark(all_changed(why))
     counted = tally(run)
     codes = complaints(run, counted, config)
-    suite.complain(*(complaint(code, counted) for code in codes))
+    least = config.min_judged or 0.0
+    suite.complain(*(complaint(code, counted, least) for code in codes))
     if config.baseline_named and config.update is None and not config.disable:
         tests = suite.damaged()
         if tests:

@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.limit import (
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
-from pytest_gpuperf.model.environment import CONDITIONS, PARAMETERS, same_count
+from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS, same_count
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -383,9 +383,12 @@ def with_doubts(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]
 def with_origins(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Add the likely origin to verdicts about a worsening."""
     moved = {Outcome.REGRESSED, Outcome.INCONCLUSIVE}
-    if moved.isdisjoint([v.outcome for v in changes if v.change is not None]):
+    compared = [v for v in changes if v.change is not None]
+    if moved.isdisjoint([v.outcome for v in compared]) and not any(
+        v.baseline is not None and BOARD in v.baseline.moved for v in compared
+    ):
         return tuple(changes)
-    # Needed only where a value moved.
+    # Needed only where a value moved, or was measured by another GPU.
     from pytest_gpuperf.judge.origin import Background, background_of, with_origin
 
     records = grouped(suite.records())

@@ -462,6 +462,18 @@ def moved_fact(name: str, was: str, now: str) -> tuple[str, str]:
     return (was, now) if shown[0] == shown[1] else shown
 
 
+def board(uuid: str) -> str:
+    """
+    Return the beginning of a GPU's UUID, which `--gpuperf-device` accepts.
+
+    Example:
+        >>> board("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
+        'GPU-00010203'
+    """
+    kind, _, rest = uuid.partition("-")
+    return f"{kind}-{rest.partition('-')[0]}" if rest else uuid
+
+
 def date(unix_s: float) -> str:
     """Return the day of a time since the epoch [s], in UTC, or "?" if out of range."""
     return _in_utc(unix_s, "%Y-%m-%d")

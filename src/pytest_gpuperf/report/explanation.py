@@ -436,7 +436,7 @@ def body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
-    texts = [words.origin(verdict), *map(display.escape, details)]
+    texts = [_cause(verdict), *map(display.escape, details)]
     texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
@@ -462,6 +462,15 @@ def body(
     started_by = (options or {}).get("started_by")
     if started_by is not None:
         yield Line(f"    pytest was started by: {display.escape(started_by)}")
+
+
+def _cause(verdict: Verdict) -> str:
+    if verdict.origin is None:
+        return ""
+    # Needed only where a value moved.
+    from pytest_gpuperf.report.origins import origin
+
+    return origin(verdict)
 
 
 def _subject(verdict: Verdict) -> str:

@@ -243,6 +243,8 @@ def _refused(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = _FREE if error.errno in _FULL else _REMEDY
+        if error.errno == errno.EFBIG:
+            remedy = "allow larger files: ulimit -f"
         if error.errno == errno.EBADF:
             number = _descriptor(path)
             remedy = f"open it for writing where the command is typed: {number}> FILE"

@@ -325,14 +325,17 @@ _COMPLAINTS = {
 }
 
 
-def complaint(code: Complaint, counted: Tally) -> str:
-    """Return the reason for the failure of a run as a whole."""
+def complaint(code: Complaint, counted: Tally, least: float = 0.0) -> str:
+    """Return why a run fails as a whole. At least a share of its tests must be judged."""
     if code is Complaint.NOTHING_AGAINST and not counted.expected_count:
         return "no test was compared with the revision: none that measures has run"
     if code is Complaint.TOO_FEW_JUDGED:
+        count = counted.meant_count
+        # The comparison by which the run failed, so that rounding is the same.
+        wanted = next(n for n in range(count + 1) if n / count >= least)
         return (
-            f"judged {counted.judged_count} of {counted.meant_count} tests; "
-            "--gpuperf-min-judged requires more"
+            f"judged {counted.judged_count} of {display.plural(count, 'test')}; "
+            f"--gpuperf-min-judged={least * 100:.4g}% requires {wanted}"
         )
     if code is Complaint.NOT_MEASURED:
         tests = display.plural(counted.due_count, "test")

@@ -885,6 +885,16 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
         drift = f"machine drift: {', '.join(parts)}"
         text = f"{drift}; confirmed changes are corrected for it"
         yield from wrapped(text, width=width, style=Style.DOUBT)
+    # The block of an undecided verdict says it.
+    quiet = [
+        v
+        for v in run.verdicts
+        if v.origin is not None and v.outcome in {Outcome.BLIND, Outcome.UNCHANGED}
+    ]
+    if quiet:
+        from pytest_gpuperf.report.origins import other_board
+
+        yield from wrapped(other_board(*quiet), width=width, style=Style.DOUBT)
 
 
 def _device(run: Run) -> Device | None:

@@ -703,45 +703,6 @@ def change(verdict: Verdict) -> str:
     return f"{display.escape(noun(verdict.metric))} {text}"
 
 
-_CLUES: Mapping[Clue, str] = MappingProxyType(
-    {
-        Clue.CLOCK: "the clock of the device moved",
-        Clue.DATA_OR_SHAPE: (
-            "the kernels have the same code, with other data or other limits of a launch"
-        ),
-        Clue.EXACT: "no machine changes such a number",
-        Clue.MACHINE_CODE: "the machine code of the kernels changed",
-        Clue.NOISY_MACHINE: "the machine is too noisy to tell",
-        Clue.NOT_REPEATED: "fresh processes do not confirm the change",
-        Clue.OTHER_COMMIT: "the commit differs, and nothing else that is recorded",
-        Clue.OTHER_FILES: "both sides ran side by side on this machine",
-        Clue.SAME_COMMIT: "no file differs from the stored sessions",
-        Clue.SAME_MACHINE_CODE: (
-            "the machine code is the same: driver, clock, host code or machine"
-        ),
-        Clue.SAME_ON_BOTH_SIDES: (
-            "both sides have the same machine code: the code of the host or the input"
-        ),
-        Clue.SEEN_BEFORE: "stored sessions were as slow",
-        Clue.SETTINGS: "other packages or settings",
-        Clue.SHARED_MOVE: "most tests of its kind moved alike",
-        Clue.TEST_CHANGED: "the test itself changed since the stored sessions",
-        Clue.WITHIN_NULL: "runs of the same code differ as much",
-        Clue.WITHIN_SPREAD: "stored sessions differ as much",
-    }
-)
-
-
-def origin(verdict: Verdict) -> str:
-    """Return where a failure likely comes from and why, or ""."""
-    found = verdict.origin
-    # The reason of an undecided verdict says it.
-    if found is None or verdict.outcome not in FAILING:
-        return ""
-    names = f" ({display.listed(found.names)})" if found.names else ""
-    return display.escape(f"cause: {found.origin.value}: {_CLUES[found.clue]}{names}")
-
-
 def changed_test(verdict: Verdict) -> str:
     """Return the sentence about a test that changed since the stored sessions, or ""."""
     span, found = verdict.baseline, verdict.origin

@@ -15,7 +15,7 @@ import pytest
 from fakes import compiler, nvml_library
 from fakes.project import Project
 
-__all__ = ["OTHER", "UUID", "build", "machine", "use", "with_cupti"]
+__all__ = ["OTHER", "UUID", "build", "machine", "use", "with_cupti", "with_torch"]
 
 _SOURCE = Path(__file__).with_name("fake_cuda.c")
 LIBRARY = "libcuda.so.1"
@@ -118,6 +118,12 @@ def use(project: Project, *uuids: str) -> None:
     """Let a project's CUDA work with other GPUs; the first is the current one."""
     plain = (uuid.removeprefix("GPU-").replace("-", "") for uuid in uuids)
     project.environment.setenv("FAKE_CUDA_UUID", ",".join(plain))
+
+
+def with_torch(project: Project) -> None:
+    """Let a project import a torch whose kernels are work of the scripted driver."""
+    folder = Path(__file__).parents[1] / "fake_torch"
+    project.environment.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
 
 def with_cupti(project: Project, holder: str = "") -> None:

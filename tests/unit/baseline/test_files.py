@@ -121,14 +121,14 @@ except BaselineError as error:
 
 @unix
 @pytest.mark.parametrize("place", PLACES)
-def test_a_full_disk_leaves_the_old_store(place: str, tmp_path: Path) -> None:
+def test_a_limit_of_files_leaves_the_old_store(place: str, tmp_path: Path) -> None:
     """No file is replaced before all texts are on the disk; the remedy is named."""
     store = open_store(place, tmp_path, create=True)
     store.write("h200", [Append(record=stored(1))])
 
     output, errors = start(tmp_path / place, code=FULL).communicate(timeout=60)
 
-    assert "free space on the disk" in output, errors
+    assert "allow larger files, as by ulimit -f" in output, errors
     assert ".json: cannot be written" in output
     assert store.load("h200") == {key(): (stored(1, arrival=1),)}
     assert not list(tmp_path.rglob("*.tmp"))

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import (
-    SITE,
     ConfigError,
     LimitSyntaxError,
     UnitError,
@@ -280,7 +279,7 @@ def test_an_unknown_metric_gets_suggestions() -> None:
     with pytest.raises(UnknownMetricError) as caught:
         parse_limit("qqq <= 60 us")
     assert caught.value.remedy == (
-        f"see the metrics in {SITE}/metrics.html; where a helper of the test records "
+        "gpuperf explain metrics lists all of them; where a helper of the test records "
         "it, write records=['qqq']"
     )
 

@@ -132,6 +132,27 @@ def test_a_gap_is_to_the_fresh_processes_and_not_to_the_baseline() -> None:
     assert told(1.12, (1.0,) * 5).in_suite is not None
 
 
+@pytest.mark.parametrize(("fresh", "is_told"), [(0.9, False), (0.0, True)])
+def test_what_all_fresh_processes_saw_is_not_of_the_suite(
+    fresh: float, *, is_told: bool
+) -> None:
+    """An offset known before takes it out of their change, and not out of what they saw."""
+    cases = [case(2.0, THEN), *others()]
+    (first, *rest) = settle(cases, {cases[0].name: confirmation(*ALONE)})
+    undecided = replace(
+        first,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.NOT_SIGNIFICANT,
+        confirmations=(fresh, 1.0, 1.0),
+    )
+
+    (verdict, *_) = with_suite([undecided, *rest], cases, first_look(cases))
+    assert (verdict.in_suite is not None) is is_told
+    cleared = replace(first, confirmations=(fresh, 1.0, 1.0))
+    (verdict, *_) = with_suite([cleared, *rest], cases, first_look(cases), strict=True)
+    assert verdict.reason is Reason.SLOWER_IN_SUITE
+
+
 def test_what_noise_explains_is_not_told() -> None:
     """Sessions that lie far apart: a first value among them is not a sign of anything."""
     loose = (1.0, 1.25, 0.8, 1.2, 0.8)

@@ -253,6 +253,68 @@ def test_only_a_worsening_has_an_origin(outcome: Outcome) -> None:
     assert found(verdict(outcome=outcome)) is None
 
 
+BOARD = {"gpu_uuid": ("GPU-1-2", "GPU-3-4")}
+
+
+def corrected(shift: float | None, **fields: Any) -> Verdict:
+    """Return a verdict about a time that was 10 % longer on another GPU, all told."""
+    left = 1.1 / (1 + (shift or 0.0)) - 1
+    change = replace(CHANGE, effect=left, current=1.1, machine_shift=shift)
+    given = {"outcome": Outcome.BLIND, "reason": Reason.NOT_DETECTABLE, **fields}
+    return verdict(given.pop("moved", BOARD), change, **given)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.BLIND, Outcome.UNCHANGED])
+def test_another_gpu_is_named_where_the_others_are_slower_on_it(
+    outcome: Outcome,
+) -> None:
+    """Also where that was taken out, as nothing else says why the value is higher."""
+    given = corrected(0.07, outcome=outcome)
+
+    assert with_origin(given, Background()).origin == OriginEvidence(
+        origin=Origin.MACHINE, clue=Clue.OTHER_BOARD, names=("gpu_uuid",)
+    )
+
+
+def test_another_gpu_comes_before_noise() -> None:
+    """It is known to be another one, and the controls are slower on it."""
+    undecided = {"outcome": Outcome.INCONCLUSIVE, "reason": Reason.NOT_SIGNIFICANT}
+
+    assert found(corrected(0.07, **undecided)) == (Origin.MACHINE, Clue.OTHER_BOARD)
+    assert found(corrected(0.02, **undecided)) == (Origin.NOISE, Clue.WITHIN_SPREAD)
+
+
+@pytest.mark.parametrize(
+    ("shift", "fields"),
+    [
+        (0.04, {}),  # The others explain less than half.
+        (None, {}),  # There are too few others.
+        (0.07, {"threshold": 0.2}),  # Nobody would have been told of it.
+        (0.07, {"moved": {}}),
+        (0.07, {"moved": {"gpu_uuid": ("unknown", "GPU-3-4")}}),
+        (0.07, {"estimate": replace(TIME, source="host")}),
+        (-0.5, {}),  # The others are faster.
+    ],
+)
+def test_another_gpu_is_named_only_with_evidence(
+    shift: float | None, fields: dict[str, Any]
+) -> None:
+    """Boards of one kind are alike as a rule."""
+    assert found(corrected(shift, **fields)) is None
+
+
+def test_a_rate_is_worse_where_it_is_less() -> None:
+    """A roofline's share of the device falls by what a time rises."""
+    share = replace(TIME, metric="roofline.fraction", unit="1")
+    less = replace(CHANGE, effect=-0.02, current=0.9, machine_shift=-0.08)
+    given = verdict(BOARD, less, outcome=Outcome.BLIND, estimate=share)
+
+    assert found(replace(given, metric="roofline.fraction")) == (
+        Origin.MACHINE,
+        Clue.OTHER_BOARD,
+    )
+
+
 def code(*words: str) -> str:
     """Return a stored identity."""
     return str(CodeIdentity(code=words[0], shape=words[1], data=words[2]))

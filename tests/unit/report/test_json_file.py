@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from fakes import runs
+from fakes.disk import files_end_at
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.codec import decode_run, run_schema
 from pytest_gpuperf.model.frozen import replace
@@ -128,6 +129,14 @@ def test_a_folder_that_is_read_only_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ReportError, match="cannot be written to"):
         write_output(str(tmp_path / "run.json"), b"{}")
+
+
+def test_a_limit_of_the_size_of_files_has_its_own_remedy(tmp_path: Path) -> None:
+    """No other folder and no free space would help."""
+    with files_end_at(4096), pytest.raises(ReportError, match="too large") as caught:
+        write_output(str(tmp_path / "run.json"), b" " * 8192)
+
+    assert caught.value.remedy == "allow larger files: ulimit -f"
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:

@@ -905,7 +905,7 @@ def test_a_comparison_says_how_far_it_is() -> None:
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
     """Each complaint has its sentence, with the option that made it one."""
     counted = tally(runs.run(verdicts=(runs.REGRESSED,), expected=4, missing=("lost",)))
-    told = {code: summary.complaint(code, counted) for code in Complaint}
+    told = {code: summary.complaint(code, counted, 0.55) for code in Complaint}
 
     assert told == {
         Complaint.NOTHING_COMPARED: (
@@ -925,7 +925,7 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
             "options measured (--gpuperf-strict): run them, or drop them from the baseline"
         ),
         Complaint.TOO_FEW_JUDGED: (
-            "judged 1 of 4 tests; --gpuperf-min-judged requires more"
+            "judged 1 of 4 tests; --gpuperf-min-judged=55% requires 3"
         ),
         Complaint.NEVER_REPORTED: "1 test without a result (--gpuperf-strict)",
     }

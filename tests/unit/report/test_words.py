@@ -15,15 +15,18 @@ from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
+    Clue,
     KernelChoice,
     LeftOut,
+    Origin,
+    OriginEvidence,
     Outcome,
     Reason,
     SeenValue,
     Verdict,
     VerdictEvidence,
 )
-from pytest_gpuperf.report import words
+from pytest_gpuperf.report import origins, words
 
 
 def test_every_reason_and_outcome_has_a_sentence() -> None:
@@ -973,3 +976,52 @@ def test_a_clock_that_moved_is_the_reason() -> None:
     assert words.sentence(judged) == (
         "It is slower by more than the limit, but not in cycles: the clock moved."
     )
+
+
+ONE: dict[str, Any] = {"session_count": 3, "run_count": 1}
+BOARDS = {"gpu_uuid": ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "MIG-1")}
+
+
+def slower(outcome: Outcome, clue: Clue, shift: float = 0.07) -> Verdict:
+    """Return a verdict of another GPU than in the baseline."""
+    return replace(
+        verdict(Reason.NOT_DETECTABLE, sessions=3, outcome=outcome),
+        baseline=replace(runs.SPAN, moved=BOARDS),
+        change=Change(
+            effect=0.03,
+            current=1.1,
+            reference=1.0,
+            session_count=3,
+            run_count=1,
+            machine_shift=shift,
+        ),
+        origin=OriginEvidence(origin=Origin.MACHINE, clue=clue, names=("gpu_uuid",)),
+    )
+
+
+def test_another_gpu_is_named_with_the_one_before() -> None:
+    """By as much of its name as `--gpuperf-device` needs, and by what is taken out."""
+    text = (
+        "another GPU than in the baseline (MIG-1, not GPU-00010203): other tests and "
+        "reference workloads are slower on it, and"
+    )
+    undecided = slower(Outcome.INCONCLUSIVE, Clue.OTHER_BOARD)
+    others = [slower(Outcome.BLIND, Clue.OTHER_BOARD, shift) for shift in (0.05, 0.09)]
+
+    assert origins.origin(undecided) == f"cause: machine: {text} +7.0 % is taken out"
+    assert origins.other_board(*others) == f"{text} up to +9.0 % is taken out"
+    assert not origins.other_board(slower(Outcome.BLIND, Clue.WITHIN_SPREAD))
+    assert not origins.other_board()
+
+
+def test_another_commit_is_not_all_that_differs() -> None:
+    """The driver differs too, and the controls took its part out."""
+    failed = slower(Outcome.REGRESSED, Clue.OTHER_COMMIT)
+    alone = replace(
+        failed, origin=OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_COMMIT)
+    )
+
+    assert origins.origin(failed).endswith(
+        "the commit differs; so does gpu_uuid, but other tests are as fast"
+    )
+    assert origins.origin(alone).endswith("and nothing else that is recorded")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import (
     POINTER,
@@ -25,7 +26,7 @@ from ctypes import (
 )
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_gpuperf.collect.cupti.nvperf import (
     Parameters,
@@ -241,7 +242,16 @@ def metric_names(names: Sequence[str]) -> Array[c_char_p]:
 _NAMES = ("libcupti.so.13", "libcupti.so.12")
 # Real names contain a date, so that no library is found on Windows.
 _WINDOWS_NAME = "cupti64.dll"
-_REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
+_REMEDY = (
+    "pip install 'pytest-gpuperf[cupti]', or for a driver before 580 "
+    "'pytest-gpuperf[cupti-cu12]', which bring it"
+)
+# Permissions show when counting begins, which an old libcupti never does.
+_TOO_OLD = "; gpuperf doctor says in counter-permission whether this user may count"
+_OF_ANOTHER = (
+    "use a framework for CUDA 12.8 or later, because the libcupti that it loads is used, "
+    "or count with Nsight Compute: put ncu on PATH"
+)
 # 13.4 is 130400. Until CUDA 12, versions were consecutive numbers.
 _MAJOR = 10_000
 
@@ -254,6 +264,17 @@ _CLOCK_STATES = {  # CUpti_ClockControl_Status
     4: "boost enabled",
     5: "boost disabled",
 }
+
+
+class _Found(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+
+    _fields_: ClassVar = [
+        ("dli_fname", c_char_p),
+        ("dli_fbase", c_void_p),
+        ("dli_sname", c_char_p),
+        ("dli_saddr", c_void_p),
+    ]
 
 
 class Context(Frozen, frozen=True, kw_only=True):
@@ -373,13 +394,23 @@ class Libcupti:
         self.version = version.value
         if self.version < _LEAST_VERSION:
             message = f"{path} has API version {self.version}, older than CUDA 12.8"
-            raise CollectorUnavailableError(message, remedy=_REMEDY)
+            remedy = _OF_ANOTHER if path in _NAMES else _REMEDY
+            raise CollectorUnavailableError(message, remedy=f"{remedy}{_TOO_OLD}")
 
     @property
     def name(self) -> str:
         """Tool and version, as in the facts of counters: "cupti 13.4"."""
         major, rest = divmod(self.version, _MAJOR)
         return f"cupti {major}.{rest // 100}" if major else f"cupti API {self.version}"
+
+    def file(self) -> str:
+        """Return the file, of which `path` is only the name if another library loaded it."""
+        address, found = ctypes.cast(self._library.cuptiGetVersion, c_void_p), _Found()
+        # Windows has no such function, and finds a loaded library by its name.
+        search = getattr(ctypes.pythonapi, "dladdr", None)
+        if search is None or not search(address, ctypes.byref(found)):
+            return self.path
+        return os.fsdecode(found.dli_fname)
 
     def ask(self, function: str, **fields: Any) -> tuple[int, Any]:  # noqa: ANN401 - a structure's fields are of any type
         """

@@ -294,6 +294,20 @@ class LibraryHost:
         host.close()
         return image_array(host.image.raw)
 
+    def place(self) -> str:
+        """
+        Return the file of the library, in which another process can try counter data.
+
+        Raises:
+            CollectorUnavailableError: There is no driver, so that nothing was counted
+                here.
+        """
+        if not self._library.has_driver():
+            message = "the values of counter data need CUPTI and a CUDA driver"
+            remedy = "use a machine with a GPU"
+            raise CollectorUnavailableError(message, remedy=remedy)
+        return self._library.file()
+
     def evaluate_metric_values(
         self, counter_data_image: NDArray[np.uint8], metrics: Sequence[str], index: int
     ) -> NDArray[np.float64]:
@@ -302,16 +316,9 @@ class LibraryHost:
 
         Raises:
             ValueError: The chip lacks a metric, or the data has no such range.
-
-            CollectorUnavailableError: There is no driver. Nothing was counted here, and
-                libcupti crashes on foreign data.
         """
         import numpy as np
 
-        if not self._library.has_driver():
-            message = "the values of counter data need CUPTI and a CUDA driver"
-            remedy = "use a machine with a GPU"
-            raise CollectorUnavailableError(message, remedy=remedy)
         content = bytes(counter_data_image)
         image = ctypes.create_string_buffer(content, len(content))
         numbers = (ctypes.c_double * len(metrics))()

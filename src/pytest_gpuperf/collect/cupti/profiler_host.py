@@ -8,8 +8,11 @@ queries that only CUPTI can answer raise an error.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import os
+import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib import import_module
@@ -27,6 +30,7 @@ from pytest_gpuperf.collect.cupti.metric_host import (
     require_driver,
     single_pass_sets,
 )
+from pytest_gpuperf.collect.runner import ProcessRunner, ending
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,
@@ -55,6 +59,16 @@ __all__ = [
 _SETS_SINCE = 130200  # The first version of libcupti with single-pass sets.
 # The magic number of a configuration image.
 _MAGIC_PLACE, _MAGIC = slice(4, 8), b"LOPC"
+_DRIVER, _MODULE = "libcuda.so.1", "cupti.profiler_host"
+# Imports from the folders of this process alone.
+_START = (
+    "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep); "
+    "from pytest_gpuperf.collect.cupti import profiler_host; "
+    "profiler_host.evaluate_once(*sys.argv[2:])"
+)
+_TRIAL = ("-I", "-X", "utf8", "-c", _START)
+# Our choice for one evaluation, which takes about half a second with the imports.
+_TRIAL_TIMEOUT_S = 60.0
 
 _E = TypeVar("_E", bound=IntEnum)
 _T = TypeVar("_T")
@@ -101,7 +115,7 @@ class MetricProperties(Frozen, frozen=True):
 
 
 def choose(
-    driver: str = "libcuda.so.1", module: str = "cupti.profiler_host"
+    driver: str = _DRIVER, module: str = _MODULE
 ) -> tuple[ModuleType | None, str]:
     """
     Return NVIDIA's module if usable, else the reason why not.
@@ -248,6 +262,8 @@ class ProfilerHost:
         self._set = single_pass_metric_set_name
         # NVIDIA's host, a LibraryHost or an OfflineHost.
         self._host: Any = None
+        # The counter data that another process has evaluated without a crash.
+        self._proven = b""
 
     def initialize(self) -> None:
         """
@@ -308,6 +324,9 @@ class ProfilerHost:
         """
         Return the values of metrics in a range or sample of counted data.
 
+        CUPTI crashes on most data that are not counter data. So another process
+        evaluates each new image first, which takes about half a second.
+
         Args:
             counter_data_image: The counter data, of shape (bytes,).
 
@@ -319,11 +338,20 @@ class ProfilerHost:
             The values, of shape (metrics,).
 
         Raises:
-            ValueError: The chip lacks one of the metrics.
+            ValueError: The chip lacks one of the metrics, or the data are not counter
+                data.
 
             CollectorUnavailableError: There is no driver, which CUPTI needs for this.
+
+            CollectError: The other process cannot use CUPTI.
         """
-        values: NDArray[np.float64] = self._ready().evaluate_metric_values(
+        host, content = self._ready(), bytes(counter_data_image)
+        if content != self._proven:
+            place = host.place() if hasattr(host, "place") else _MODULE
+            about = (self._chip, str(int(self._type)), self._set or "", str(index))
+            require_counter_data(content, (place, *about, *metrics))
+            self._proven = content
+        values: NDArray[np.float64] = host.evaluate_metric_values(
             counter_data_image, metrics, index
         )
         return values
@@ -371,6 +399,76 @@ class ProfilerHost:
             message = "the profiler host is not initialized: call initialize() first"
             raise RuntimeError(message)
         return self._host
+
+
+def require_counter_data(content: bytes, arguments: Sequence[str]) -> None:
+    """
+    Check in another process that CUPTI can evaluate counter data.
+
+    Args:
+        content: The counter data.
+
+        arguments: The arguments of `evaluate_once`.
+
+    Raises:
+        ValueError: CUPTI crashes on the data.
+
+        CollectError: CUPTI cannot be used in the other process.
+
+        CollectorTimeoutError: CUPTI did not answer.
+    """
+    argv = (sys.executable, *_TRIAL, os.pathsep.join(sys.path), *arguments)
+    finished = ProcessRunner().run(argv, timeout_s=_TRIAL_TIMEOUT_S, stdin=content)
+    size = f"counter_data_image ({len(content)} bytes)"
+    if finished.exit_code < 0:
+        message = (
+            f"{size} is not counter data of this CUPTI, which crashed on it in another "
+            f"process ({ending(finished.exit_code)})"
+        )
+        raise ValueError(message)
+    if finished.exit_code:
+        message = f"{size} cannot be tried in another process: {finished.log_tail}"
+        remedy = "run gpuperf doctor: it compares the driver with libcupti"
+        raise CollectError(message, remedy=remedy)
+
+
+def evaluate_once(
+    place: str, chip: str, kind: str, set_name: str, index: str, *metrics: str
+) -> None:
+    """
+    Evaluate the counter data of standard input, which may end the process.
+
+    What CUPTI answers does not matter, because the caller asks again.
+
+    Args:
+        place: The file of libcupti, or the name of NVIDIA's module.
+
+        chip: As for `ProfilerHost`, like the next two.
+
+        kind: The number of the profiler type.
+
+        set_name: The single-pass set, or "".
+
+        index: The range or sample.
+
+        *metrics: The names of the metrics.
+    """
+    import numpy as np
+
+    image = np.frombuffer(sys.stdin.buffer.read(), dtype=np.uint8)
+    profiler, name = ProfilerType(int(kind)), set_name or None
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(_DRIVER)
+    host: Any
+    if place == _MODULE:
+        host = import_module(place).ProfilerHost(chip, profiler, name)
+        host.initialize()
+    else:
+        # The caller knows that there is a driver.
+        library = Libcupti(ctypes.CDLL(place), path=place, driver=lambda: place)
+        host = LibraryHost(library, chip, profiler, name)
+    with contextlib.suppress(ValueError, CollectError, RuntimeError):
+        host.evaluate_metric_values(image, metrics, int(index))
 
 
 @functools.cache
@@ -447,7 +545,7 @@ class OfflineHost:
         content = self._answer(lambda: self._evaluator.config_image(list(metrics)))
         return image_array(content)
 
-    def evaluate_metric_values(self, *_: object) -> NDArray[np.float64]:
+    def place(self) -> str:
         """Raise an error, because evaluating counter data needs a driver."""
         raise unavailable("the values of counter data", self._reason)
 

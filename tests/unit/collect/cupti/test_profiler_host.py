@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -32,6 +33,9 @@ from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
 from pytest_gpuperf.collect.cupti.metric_host import LibraryHost, metrics_per_pass
 from pytest_gpuperf.collect.cupti.profiler_host import OfflineHost
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 C_LIBRARY = ctypes.util.find_library("c") or "libc.so.6"
 DOUBLE = """
@@ -203,12 +207,11 @@ def test_what_only_cupti_knows_is_an_error_with_a_remedy(host: ProfilerHost) -> 
     """Nothing is made up offline: the error says why, and where it would be answered."""
     assert host.get_base_metrics(MetricType.COUNTER)
     offline = OfflineHost("GH100", evaluator("GH100"), reason="there is no driver")
-    nothing = np.zeros(8, dtype=np.uint8)
     asks: list[Callable[[], object]] = [
         lambda: cupti.get_single_pass_sets("GH100"),
         lambda: cupti.get_metrics_in_single_pass_set("GH100", "a"),
         lambda: ProfilerHost("GH100", ProfilerType.PM_SAMPLING, "a").initialize(),
-        lambda: offline.evaluate_metric_values(nothing, ["dram__bytes.sum"], 0),
+        offline.place,
     ]
     for ask in asks:
         with pytest.raises(CollectorUnavailableError, match="need CUPTI") as caught:
@@ -246,8 +249,7 @@ def test_libcupti_itself_answers_as_its_module_does(
     """Names, properties and images of both profilers; mistakes are ValueErrors."""
     asked = LibraryHost(library, "GH100", kind)
     properties = asked.get_metric_properties("dram__bytes.sum")
-    image = asked.create_config_image(["dram__bytes.sum"])
-
+    assert len(asked.create_config_image(["dram__bytes.sum"]))
     assert "dram__bytes" in asked.get_base_metrics(MetricType.COUNTER)
     assert ".sum" in asked.get_sub_metrics("dram__bytes", MetricType.COUNTER)
     assert (properties.hw_unit, properties.dim_unit) == ("dram", "byte")
@@ -260,7 +262,7 @@ def test_libcupti_itself_answers_as_its_module_does(
         with pytest.raises(ValueError, match="metric"):
             ask()
     with pytest.raises(CollectorUnavailableError, match="need CUPTI and a CUDA driver"):
-        asked.evaluate_metric_values(image, ["dram__bytes.sum"], 0)
+        asked.place()
     asked.deinitialize()
     asked.deinitialize()
 
@@ -293,6 +295,9 @@ def double(monkeypatch: pytest.MonkeyPatch) -> FakeCupti:
     library = Libcupti(made, path="the double", driver=object)
     monkeypatch.setattr(profiler_host, "_chosen", lambda: (None, "it refuses"))
     monkeypatch.setattr(profiler_host, "_library", lambda: (library, ""))
+    # Another process cannot load this double.
+    monkeypatch.setattr(Libcupti, "file", lambda library: library.path)
+    monkeypatch.setattr(profiler_host, "require_counter_data", lambda *_: None)
     return made
 
 
@@ -324,6 +329,97 @@ def test_data_of_nothing_are_not_blamed_on_a_metric(double: FakeCupti) -> None:
         made.evaluate_metric_values(nothing, ["dram__bytes.sum"], 0)
     with pytest.raises(ValueError, match="no metric 'nonsense'"):
         made.evaluate_metric_values(nothing, ["nonsense"], 0)
+
+
+FOREIGN = {
+    "of nothing": np.zeros(8, dtype=np.uint8),
+    "of ones": np.full(4096, 255, dtype=np.uint8),
+    "a text": np.frombuffer(b"counter data of somebody else " * 40, dtype=np.uint8),
+}
+
+
+@pytest.mark.parametrize("image", FOREIGN.values(), ids=FOREIGN)
+def test_data_that_crash_libcupti_are_a_mistake(
+    library: Libcupti, monkeypatch: pytest.MonkeyPatch, image: NDArray[np.uint8]
+) -> None:
+    """The real libcupti reads where nothing is, in another process, and this one goes on."""
+    seen = Libcupti(ctypes.CDLL(library.path), path=library.path, driver=object)
+    monkeypatch.setattr(profiler_host, "_chosen", lambda: (None, "it refuses"))
+    monkeypatch.setattr(profiler_host, "_library", lambda: (seen, ""))
+    made = ProfilerHost("GH100", ProfilerType.RANGE_PROFILER)
+    made.initialize()
+
+    with pytest.raises(
+        ValueError, match=rf"\({len(image)} bytes\) is not counter data"
+    ):
+        made.evaluate_metric_values(image, ["dram__bytes.sum"], 0)
+
+
+def test_each_image_is_tried_once(
+    double: FakeCupti, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop over the samples of one image does not start a process for each."""
+    tried: list[tuple[bytes, tuple[str, ...]]] = []
+    monkeypatch.setattr(
+        profiler_host, "require_counter_data", lambda *given: tried.append(given)
+    )
+    double.status_of["cuptiProfilerHostEvaluateToGpuValues"] = 1
+    made = ProfilerHost("GH100", ProfilerType.PM_SAMPLING, "Triage")
+    made.initialize()
+    for byte in b"aab":
+        image = np.full(8, byte, dtype=np.uint8)
+        for index in (0, 1):
+            with pytest.raises(ValueError, match=f"no range {index}"):
+                made.evaluate_metric_values(image, ["dram__bytes.sum"], index)
+
+    about = ("the double", "GH100", "1", "Triage", "0", "dram__bytes.sum")
+    assert tried == [(b"a" * 8, about), (b"b" * 8, about)]
+
+
+def test_a_trial_that_did_not_take_place_is_said() -> None:
+    """The data may be right: the library does not load in the other process."""
+    arguments = ("/nowhere/libcupti.so.13", "GH100", "0", "", "0", "dram__bytes.sum")
+    with pytest.raises(CollectError, match="nowhere") as caught:
+        profiler_host.require_counter_data(b"data", arguments)
+    assert "(4 bytes) cannot be tried in another process" in caught.value.message
+
+
+MODULE = """
+    import os, signal
+    from pytest_gpuperf.collect.cupti.profiler_host import ProfilerType
+
+    class ProfilerHost:
+        def __init__(self, *given):
+            assert given == ("GH100", ProfilerType.PM_SAMPLING, "Triage")
+        def initialize(self):
+            pass
+        def evaluate_metric_values(self, image, metrics, index):
+            if bytes(image) != b"counted":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            assert (metrics, index) == (("dram__bytes.sum",), 3)
+"""
+
+
+def test_the_module_of_nvidia_is_tried_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It calls the same function."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "cupti").mkdir()
+    for name, text in (("__init__", ""), ("profiler_host", MODULE)):
+        (tmp_path / "cupti" / f"{name}.py").write_text(textwrap.dedent(text), "utf-8")
+    about = ("cupti.profiler_host", "GH100", "1", "Triage", "3", "dram__bytes.sum")
+
+    profiler_host.require_counter_data(b"counted", about)
+    with pytest.raises(ValueError, match="SIGSEGV"):
+        profiler_host.require_counter_data(b"something else", about)
+
+
+def test_a_library_that_another_one_loaded_has_a_file(library: Libcupti) -> None:
+    """The name alone may find another copy in another process."""
+    named = Libcupti(ctypes.CDLL(library.path), path="libcupti.so.13")
+
+    assert Path(named.file()).samefile(library.path)
 
 
 def test_a_set_that_there_is_not_is_a_mistake(double: FakeCupti) -> None:

@@ -267,3 +267,23 @@ def test_the_page_names_every_status() -> None:
     for status in STATUSES:
         row = rf"^\| {status} {statuses.STATUSES[status].name} .*\[{status}\]` \|$"
         assert re.search(row, page, re.MULTILINE), status
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("libcupti.so.12", "use a framework for CUDA 12.8 or later"),
+        ("/opt/libcupti.so.12", "for a driver before 580 'pytest-gpuperf[cupti-cu12]'"),
+    ],
+)
+def test_an_old_library_says_what_helps(path: str, remedy: str) -> None:
+    """
+    What a framework has loaded is used, whatever is installed beside it.
+
+    The missing permission of a user would show only afterwards.
+    """
+    with pytest.raises(CollectorUnavailableError, match="API version 24") as caught:
+        Libcupti(FakeCupti(version=24), path=path)
+
+    assert remedy in caught.value.remedy
+    assert "counter-permission" in caught.value.remedy
