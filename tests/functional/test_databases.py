@@ -434,6 +434,7 @@ def test_results_of_other_tools_are_stored(project: Project, place: str) -> None
 
     assert [each.returncode for each in imported] == [0, 0]
     assert "imported 1 time of pytest-benchmark from 1.json" in imported[0].stdout
+    assert "1.json was imported before and added nothing" in imported[1].stdout
     assert refused.returncode == 4
     assert "other.json" in refused.stderr
     assert "2 sessions of 1 test" in listed.stdout

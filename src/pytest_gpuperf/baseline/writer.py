@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +38,9 @@ from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.engine import Engine
+
+# The first columns of a row, which are the key of its table.
+_KEY_OF_VALUE, _KEY_OF_DETAIL = itemgetter(slice(5)), itemgetter(slice(4))
 
 
 class SessionWriter:
@@ -190,8 +194,9 @@ class SessionWriter:
             values += ((arrival, r[0], test, setting, revision, *r[1:]) for r in rows)
             if detail is not None:
                 details.append((arrival, test, setting, revision, detail))
-        self._engine.insert("value", values)
-        self._engine.insert("detail", details)
+        # In the order of their keys, which fills the pages of a database.
+        self._engine.insert("value", sorted(values, key=_KEY_OF_VALUE))
+        self._engine.insert("detail", sorted(details, key=_KEY_OF_DETAIL))
         if not is_new:
             self._show_again(records)
 

@@ -343,6 +343,10 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument("--since DAY", "no changes before this day, as 2026-05-31"),
     _Argument(
+        "--all-branches",
+        "also sessions of other branches than main (or master, or the one with most)",
+    ),
+    _Argument(
         "--fail-on",
         "what gives exit code 1: a test that is slower and was not accepted, or nothing "
         "(never)",

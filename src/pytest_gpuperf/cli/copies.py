@@ -232,13 +232,14 @@ def imported(arguments: argparse.Namespace) -> int:
     """Store the times of files of other tools, a session for each file."""
     runs = [(path, *_read(path)) for path in arguments.files]
     target = open_store(arguments.store, ".", create=True)
+    held = {session_id for *_, session_id in _held(target)}
     remarks: list[str] = []
     facts = []
     for path, results, session in runs:
         changes = _changes(results, session)
         target.write_all(changes)
-        count = display.plural(len(results.times), "time")
-        remarks.append(f"imported {count} of {results.tool} from {path}")
+        remarks.append(_imported(path, results, again=session.id in held))
+        held.add(session.id)
         if results.started_unix_s is None:
             when = display.date(session.started_unix_s)
             remarks.append(f"{path} has no date: the session is of {when}, as the file")
@@ -266,6 +267,13 @@ def imported(arguments: argparse.Namespace) -> int:
         content=document("baseline import", {"store": shown, "imported": facts}),
     )
     return GOOD
+
+
+def _imported(path: str, results: ForeignResults, *, again: bool) -> str:
+    if again:
+        return f"{path} was imported before and added nothing"
+    count = display.plural(len(results.times), "time")
+    return f"imported {count} of {results.tool} from {path}"
 
 
 def _read(path: str) -> tuple[ForeignResults, Session]:

@@ -156,3 +156,41 @@ def test_mistakes_are_named(
 
     assert words in errors
     assert "remedy:" in errors
+
+
+def test_a_pull_request_does_not_stand_in_mains_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it stored with its own slow code is left out, unless it is asked for."""
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(2)
+    changes = []
+    for number in range(20):
+        is_main = not 8 <= number < 13
+        value = SessionValue(
+            metric="time",
+            unit="s",
+            source="host",
+            run_values=(1e-3 * math.exp(draw.gauss(0.0 if is_main else 0.3, 0.006)),),
+        )
+        session = Session(
+            id=f"s{number:02}",
+            started_unix_s=1.78e9 + 86400.0 * number,
+            host="h",
+            commit=f"{number:02x}" * 20,
+            branch="main" if is_main else "fix",
+        )
+        key = RecordKey(test_id="test_a.py::test_a")
+        record = StoredRecord(key=key, session=session, values=(value,))
+        changes.append(Append(record=record))
+    store = open_store("sqlite:///perf.db", tmp_path, create=True)
+    store.write("xeon", changes)
+
+    assert cli.main(["history", "--baseline=sqlite:///perf.db"]) == 0
+    main = capsys.readouterr().out
+    assert "1 series, 0 with a lasting change" in main
+    assert "left out: the sessions of fix (--all-branches)" in main
+    assert cli.main(["history", "--baseline=sqlite:///perf.db", "--all-branches"]) == 0
+    everything = capsys.readouterr().out
+    assert "went away" in everything
+    assert "left out" not in everything
