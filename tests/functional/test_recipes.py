@@ -353,7 +353,7 @@ def test_a_matrix_of_shards_stores_and_gates(pipeline: Pipeline) -> None:
 
     for codes_of_main, merge_of_main, printed in stored:
         assert (codes_of_main, merge_of_main) == ([0] * 4, 0), printed
-        assert "complete: 4 sessions of 4 shards" in printed
+        assert "complete: 8 tests in 4 sessions of 4 shards" in printed
     assert (codes, merged) == ([0] * 4, 0), said
     assert "merged 4 of 4 shards: 8 tests" in said
     assert of_killed == 1

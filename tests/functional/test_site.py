@@ -78,6 +78,6 @@ def test_remedies_lead_to_pages(site: Path) -> None:
     texts = [path.read_text("utf-8") for path in folder.rglob("*.py")]
     pages = {page for text in texts for page in re.findall(r"{SITE}/([\w.-]+)", text)}
 
-    assert {"metrics.html", "hardware.html"} <= pages
+    assert {"scorecard.html", "hardware.html"} <= pages
     for page in pages:
         assert (site / page).is_file(), page

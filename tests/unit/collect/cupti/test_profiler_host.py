@@ -347,7 +347,10 @@ def test_data_that_crash_libcupti_are_a_mistake(
     monkeypatch.setattr(profiler_host, "_chosen", lambda: (None, "it refuses"))
     monkeypatch.setattr(profiler_host, "_library", lambda: (seen, ""))
     made = ProfilerHost("GH100", ProfilerType.RANGE_PROFILER)
-    made.initialize()
+    try:
+        made.initialize()
+    except CollectorUnavailableError as error:  # libnvperf_host may be missing.
+        pytest.skip(str(error))
 
     with pytest.raises(
         ValueError, match=rf"\({len(image)} bytes\) is not counter data"
