@@ -749,9 +749,7 @@ def test_a_value_of_the_scorecard_is_named_where_it_is(project: Project) -> None
             assert steps.grade >= "A"
     """)
 
-    assert lines(
-        project.run(), "AttributeError: grade is of the scorecard: write steps."
-    )
+    assert lines(project.run(), "AttributeError: grade belongs to the scorecard: write")
 
 
 def test_wrong_hardware_alone_is_answered_with_hardware(project: Project) -> None:

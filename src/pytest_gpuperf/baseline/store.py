@@ -214,7 +214,7 @@ def open_store(
 
 
 def missing(place: str, path: Path) -> BaselineMissingError:
-    """Return the error about a missing store of files, which may name one beside it."""
+    """Return the error about a missing store of files, with a similar name if there is one."""
     found = path.parent.glob(f"*{path.suffix}" if path.suffix else "*/*/*.json")
     names = sorted({p.relative_to(path.parent).parts[0] for p in found})
     remedy = f"create it: {storing_command(place)}"

@@ -242,7 +242,9 @@ def imported(arguments: argparse.Namespace) -> int:
         held.add(session.id)
         if results.started_unix_s is None:
             when = display.date(session.started_unix_s)
-            remarks.append(f"{path} has no date: the session is of {when}, as the file")
+            remarks.append(
+                f"{path} has no date: the session gets that of the file, {when}"
+            )
         remarks += [f"left out: {sentence}" for sentence in results.left_out]
         facts.append(
             {

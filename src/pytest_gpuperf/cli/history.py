@@ -114,7 +114,7 @@ def _print(
 
 def _other_branches(stored: Mapping[str, _Series]) -> Sequence[str]:
     """
-    Return the branches beside the main one, sorted.
+    Return the branches other than the main one, sorted.
 
     A pull request that stores all values puts its own levels between those of the main
     branch. Sessions without a branch count as the main one's.

@@ -29,7 +29,6 @@ __all__ = [
     "change_interval",
     "code",
     "commit",
-    "css_percent",
     "date",
     "escape",
     "exactly",
@@ -47,6 +46,7 @@ __all__ = [
     "some_of",
     "spread",
     "time_in",
+    "typed_percent",
     "utilization_lines",
     "utilization_parts",
     "value",
@@ -398,8 +398,8 @@ def points(difference: float) -> str:
     return f"{100 * difference:+.1f} points"
 
 
-def css_percent(share: float) -> str:
-    """Return a share of a width as a CSS percentage with two decimals."""
+def typed_percent(share: float) -> str:
+    """Return a fraction as CSS and options write it, in percent with two decimals."""
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 

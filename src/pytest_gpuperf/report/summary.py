@@ -335,7 +335,7 @@ def complaint(code: Complaint, counted: Tally, least: float = 0.0) -> str:
         wanted = next(n for n in range(count + 1) if n / count >= least)
         return (
             f"judged {counted.judged_count} of {display.plural(count, 'test')}; "
-            f"--gpuperf-min-judged={least * 100:.4g}% requires {wanted}"
+            f"--gpuperf-min-judged={display.typed_percent(least)} requires {wanted}"
         )
     if code is Complaint.NOT_MEASURED:
         tests = display.plural(counted.due_count, "test")

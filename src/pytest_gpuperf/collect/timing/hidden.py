@@ -185,7 +185,7 @@ def ids_in(values: Iterable[object], *, levels_count: int = 2) -> set[int]:
     members = [*values]
     ids = {*map(id, members)}
     for _ in range(levels_count):
-        # Beyond so many, a level takes longer than the call that is looked at.
+        # A larger level takes longer than the call.
         if len(members) > _MOST_OBJECTS:
             break
         members = gc.get_referents(*members)

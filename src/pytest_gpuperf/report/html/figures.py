@@ -17,7 +17,7 @@ from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import css_percent, listed
+from pytest_gpuperf.report.display import listed, typed_percent
 
 # Changes up to about 5 % are drawn in proportion, larger changes by their logarithm.
 _LINEAR = math.log(1.05)
@@ -76,7 +76,7 @@ class ChangeAxis:
             apart = all(abs(place - other) >= _LABEL_WIDTH for other, _ in chosen)
             if apart and _LABEL_WIDTH / 2 < place < 1 - _LABEL_WIDTH / 2:
                 chosen.append((place, text))
-        self.ticks = tuple((css_percent(place), text) for place, text in chosen)
+        self.ticks = tuple((typed_percent(place), text) for place, text in chosen)
 
     def at(self, change: float) -> float:
         """Return the place of a change [share of the width], cut at both ends."""
@@ -260,16 +260,16 @@ def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip |
         ends = sorted(worsening(end, is_flipped=is_flipped) for end in ends)
     low, high = ends
     return ChangeStrip(
-        at=css_percent(axis.at(effect)),
-        low=css_percent(axis.at(low)),
-        high=css_percent(axis.at(high)),
+        at=typed_percent(axis.at(effect)),
+        low=typed_percent(axis.at(low)),
+        high=typed_percent(axis.at(high)),
         stops=tuple(
-            css_percent(axis.at(end)) for end in ends if not axis.is_beyond(end)
+            typed_percent(axis.at(end)) for end in ends if not axis.is_beyond(end)
         ),
         allowed=_band(axis, verdict.threshold),
         unseen=_band(axis, None if change.exact else change.detectable_effect),
         fresh=tuple(
-            css_percent(axis.at(worsening(end, is_flipped=is_flipped)))
+            typed_percent(axis.at(worsening(end, is_flipped=is_flipped)))
             for end in verdict.confirmations
         ),
         text=text,
@@ -298,16 +298,16 @@ def blocks(verdict: Verdict, text: str) -> Blocks | None:
         allowed=_band(axis, verdict.threshold),
         points=tuple(
             (
-                css_percent(axis.at(effect)),
+                typed_percent(axis.at(effect)),
                 _BLOCK_PX * (place + 0.5),
                 f"block {place + 1}: {display.change(effect)}",
             )
             for place, effect in enumerate(effects)
         ),
         at=(
-            css_percent(axis.at(worse(change.effect))),
-            css_percent(axis.at(low)),
-            css_percent(axis.at(high)),
+            typed_percent(axis.at(worse(change.effect))),
+            typed_percent(axis.at(low)),
+            typed_percent(axis.at(high)),
             height - 0.75 * _BLOCK_PX,
         ),
         text=text,
@@ -335,7 +335,7 @@ def _band(axis: ChangeAxis, width: float | None) -> tuple[str, str] | None:
     if not width:
         return None
     left = axis.at(-min(width, 0.999))  # A decrease is at most 100 %.
-    return css_percent(left), css_percent(axis.at(width) - left)
+    return typed_percent(left), typed_percent(axis.at(width) - left)
 
 
 def bullet(value: float, threshold: float, text: str) -> Bullet | None:
@@ -345,8 +345,8 @@ def bullet(value: float, threshold: float, text: str) -> Bullet | None:
         return None
     whole = longest * _BULLET_ROOM
     return Bullet(
-        value=css_percent(value / whole),
-        limit=css_percent(threshold / whole),
+        value=typed_percent(value / whole),
+        limit=typed_percent(threshold / whole),
         text=text,
     )
 
@@ -440,8 +440,8 @@ def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, .
         rows.append(
             Share(
                 name=name,
-                left=css_percent(min(left, 1.0)),
-                width=css_percent(max(0.0, min(share, 1 - left))),
+                left=typed_percent(min(left, 1.0)),
+                width=typed_percent(max(0.0, min(share, 1 - left))),
                 text=display.whole_percent(share),
                 time=display.value(part_s, "s"),
             )
@@ -499,7 +499,7 @@ def time_ticks(span_s: float) -> Iterator[tuple[str, str, str]]:
         share = time_s / span_s
         anchor = "start" if not time_s else "end" if share > _NEAR_END else "middle"
         text = display.exactly(time_s, "s") if time_s else "0"
-        yield css_percent(share), text, anchor
+        yield typed_percent(share), text, anchor
 
 
 def _of_band(share: float) -> str:
@@ -516,8 +516,8 @@ def _throttle_band(
         share=share,
         spans=tuple(
             (
-                css_percent(begin_s / whole_s),
-                css_percent((end_s - begin_s) / whole_s),
+                typed_percent(begin_s / whole_s),
+                typed_percent((end_s - begin_s) / whole_s),
                 text,
             )
             for (begin_s, end_s), text in zip(spans, texts, strict=True)
@@ -563,8 +563,8 @@ def _class_parts(
         if share > 0:
             text = name or "not known"
             yield (
-                css_percent(begin),
-                css_percent(share),
+                typed_percent(begin),
+                typed_percent(share),
                 text,
                 share > _NAMED * len(text),
             )

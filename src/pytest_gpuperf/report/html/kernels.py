@@ -24,7 +24,7 @@ from pytest_gpuperf.report.captures import (
     plain_name,
     roof_text,
 )
-from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.display import typed_percent
 from pytest_gpuperf.report.html.figures import time_ticks
 from pytest_gpuperf.report.html.roofline import place_text
 from pytest_gpuperf.report.kernels import launch_change
@@ -447,8 +447,8 @@ def _lane(
         length = display.value(length_ns / _NS_PER_S, "s")
         start = display.value(start_ns / _NS_PER_S, "s")
         piece = Piece(
-            x=css_percent(start_ns / span_ns),
-            width=css_percent(length_ns / span_ns),
+            x=typed_percent(start_ns / span_ns),
+            width=typed_percent(length_ns / span_ns),
             number=str(kernel + 1) if is_listed else "",
             is_labelled=is_listed and length_ns >= _LABELLED * span_ns,
             is_even=bool(place % 2),
@@ -479,7 +479,7 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
         roof=None
         if bound is None
         else Bar(
-            width=css_percent(min(bound.fraction, 1.0)),
+            width=typed_percent(min(bound.fraction, 1.0)),
             text=f"{display.value(bound.fraction, 'fraction', digits=2)} "
             f"{roof_text(bound.roof)}",
         ),
@@ -494,4 +494,4 @@ def _part(part: float, whole: float) -> Bar | None:
         return None
     share = part / whole
     text = display.value(share, "fraction", digits=2) if share >= _TINY else "< 0.1 %"
-    return Bar(width=css_percent(min(share, 1.0)), text=text)
+    return Bar(width=typed_percent(min(share, 1.0)), text=text)

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, NextCommand, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.display import typed_percent
 from pytest_gpuperf.report.explanation import body, command_text, evidence
 from pytest_gpuperf.report.html import figures, kernels
 from pytest_gpuperf.report.html.roofline import RooflineFigure, roofline
@@ -274,7 +274,7 @@ def _with_record(
     roof, roof_origin = None, ""
     share, attained = row.estimate("roofline.fraction"), row.attained
     if share is not None:
-        width = css_percent(max(0.0, min(share.value, 1.0)))
+        width = typed_percent(max(0.0, min(share.value, 1.0)))
         roof = kernels.Bar(width=width, text=row.roofline)
     if attained is not None:
         source = f"{attained.peak_label.value}: {attained.source}"

@@ -10,7 +10,7 @@ from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import roof_text
-from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.display import typed_percent
 from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 
 _ROOFLINE_PX = 240
@@ -129,14 +129,14 @@ def roofline(record: Record) -> RooflineFigure | None:
     return RooflineFigure(
         height=_ROOFLINE_PX,
         slope=(
-            css_percent(across.at(start)),
+            typed_percent(across.at(start)),
             up.at(start * slope),
-            css_percent(across.at(ridge)),
+            typed_percent(across.at(ridge)),
             up.at(max(flats)),
         ),
         flats=tuple(
             RoofFigure(
-                x=css_percent(across.at(flat / slope)),
+                x=typed_percent(across.at(flat / slope)),
                 y=up.at(flat),
                 label=f"{_compute_name(record, flat)} "
                 f"{display.value(flat, 'FLOP/s')}".strip(),
@@ -144,7 +144,7 @@ def roofline(record: Record) -> RooflineFigure | None:
             for flat in flats
         ),
         memory_label=(
-            css_percent(max(across.at(middle) - 0.015, 0.02)),
+            typed_percent(max(across.at(middle) - 0.015, 0.02)),
             up.at(middle * slope) - 6,
             f"{roof_text(next(memory, ''))} {display.value(slope, 'bytes/s')}".strip(),
         ),
@@ -152,7 +152,7 @@ def roofline(record: Record) -> RooflineFigure | None:
         points=tuple(_point(one, across, up) for one in standings),
         across=tuple(
             (
-                css_percent(x),
+                typed_percent(x),
                 display.exactly(tick, ""),
                 "end" if x > _NEAR_EDGE else "middle",
             )
@@ -210,7 +210,7 @@ def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Sta
 
 def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
     return RooflinePoint(
-        x=css_percent(across.at(one.intensity)),
+        x=typed_percent(across.at(one.intensity)),
         y=up.at(one.rate),
         roof_y=up.at(one.roof),
         text=one.text,

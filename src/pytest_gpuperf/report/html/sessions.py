@@ -20,7 +20,7 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.display import typed_percent
 from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 from pytest_gpuperf.report.rows import Row
 
@@ -330,7 +330,7 @@ def samples(
     if not shown or min(shown) <= 0:
         return None
     axis = LogAxis(min(ends), max(ends), most=5)
-    at = ["" if m is None or m <= 0 else css_percent(axis.at(m)) for m in marks]
+    at = ["" if m is None or m <= 0 else typed_percent(axis.at(m)) for m in marks]
     return Samples(
         metric=metric,
         rows=tuple(
@@ -338,7 +338,7 @@ def samples(
             for session, spread in zip(sessions, spreads, strict=True)
         ),
         ticks=tuple(
-            (css_percent(axis.at(t)), display.exactly(t, unit)) for t in axis.ticks
+            (typed_percent(axis.at(t)), display.exactly(t, unit)) for t in axis.ticks
         ),
         expected=at[0],
         limit=at[1],
@@ -356,14 +356,14 @@ def _sample_row(
         kind=session.kind,
         label=session.label,
         commit=session.commit[:7],
-        dots=tuple(css_percent(axis.at(value)) for value in dots),
-        tail=(css_percent(spread[0]), css_percent(spread[4] - spread[0]))
+        dots=tuple(typed_percent(axis.at(value)) for value in dots),
+        tail=(typed_percent(spread[0]), typed_percent(spread[4] - spread[0]))
         if spread
         else None,
-        box=(css_percent(spread[1]), css_percent(max(spread[3] - spread[1], 0.003)))
+        box=(typed_percent(spread[1]), typed_percent(max(spread[3] - spread[1], 0.003)))
         if spread
         else None,
-        median=css_percent(median),
+        median=typed_percent(median),
         value=display.value(session.value, unit),
         count="" if session.count is None else str(session.count),
     )
@@ -390,7 +390,7 @@ def trend(
     axis = LevelAxis(low, high, height_px=_TREND_PX)
     step = 0.88 / (len(values) - 1)
     return tuple(
-        (css_percent(0.06 + place * step), axis.at(value))
+        (typed_percent(0.06 + place * step), axis.at(value))
         for place, value in enumerate(values)
     )
 
@@ -432,7 +432,7 @@ def history(
         height_px=_HISTORY_PX,
     )
     step = 1 / len(shown)
-    places = [css_percent((place + 0.5) * step) for place in range(len(shown))]
+    places = [typed_percent((place + 0.5) * step) for place in range(len(shown))]
     band = None
     if level and allowed:
         top, bottom = axis.at(level * (1 + allowed)), axis.at(level / (1 + allowed))
@@ -468,4 +468,4 @@ def _level_change(
     then, now = display.value(before, unit), display.value(after, unit)
     first = f"{sessions[place].label} {sessions[place].commit[:7]}".rstrip()
     moved = display.change(after / before - 1)
-    return css_percent(place / len(values)), f"{moved} since {first}: {then} → {now}"
+    return typed_percent(place / len(values)), f"{moved} since {first}: {then} → {now}"
