@@ -222,22 +222,21 @@ class SessionReader:
                 f"WHERE session IN ({some})"
             )
 
-    def held(self, tests: Iterable[int]) -> set[int]:
-        """Return those of some tests that have a session that was not dropped."""
-        found: set[int] = set()
-        for some in chunks(tests):
+    def dropped(self, tests: Collection[int]) -> set[int]:
+        """Return those of some tests whose sessions were all dropped."""
+        rows = self._engine.rows("SELECT DISTINCT test FROM event")
+        gone = {test for (test,) in rows}.intersection(tests)
+        for some in [*chunks(gone)]:
             hidden = _HIDDEN.format(tests=some)
-            logged = f"SELECT e.test FROM event e WHERE e.test IN ({some})"  # noqa: S608 - numbers
-            found.update(
+            gone.difference_update(
                 test
                 for (test,) in self._engine.rows(
-                    f"SELECT t.id FROM test t WHERE t.id IN ({some}) AND "  # noqa: S608 - numbers
-                    f"t.id NOT IN ({logged}) UNION SELECT v.test FROM value v "
+                    "SELECT DISTINCT v.test FROM value v "  # noqa: S608 - numbers
                     f"JOIN session s ON s.arrival = v.session {hidden} "
-                    f"WHERE v.test IN ({logged}) AND h.test IS NULL"
+                    f"WHERE v.test IN ({some}) AND h.test IS NULL"
                 )
             )
-        return found
+        return gone
 
     def removed(self, slug: str) -> StoredSeries:
         """Return the sessions of a slug that were set aside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.baseline.history import (
     Drop,
@@ -336,14 +336,21 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     return of_tests(whole, tests, place, where=f"stored in {place}")
 
 
+_T = TypeVar("_T")
+
+
 def of_tests(
-    whole: _Content, tests: Sequence[str], place: str, *, where: str
-) -> _Content:
+    whole: Mapping[str, Mapping[RecordKey, _T]],
+    tests: Sequence[str],
+    place: str,
+    *,
+    where: str,
+) -> Mapping[str, Mapping[RecordKey, _T]]:
     """
     Return the sessions of some or all tests.
 
     Args:
-        whole: The sessions of all tests, by the slug of the machine.
+        whole: The sessions of all tests, or their names, by the slug of the machine.
 
         tests: Names of tests as pytest takes them, or none for all tests.
 
@@ -359,9 +366,10 @@ def of_tests(
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
     stored = StoredTests(ids, place)
     selected = {name: stored.named(name) for name in tests}
-    otherwise = f"store a session first: {storing_command(place)}"
-    shown = [stored.shown(test_id) for test_id in ids]
-    _refuse_unknown(selected, shown, where=where, otherwise=otherwise)
+    if not all(selected.values()):
+        shown = [stored.shown(test_id) for test_id in ids]
+        otherwise = f"store a session first: {storing_command(place)}"
+        _refuse_unknown(selected, shown, where=where, otherwise=otherwise)
     wanted = frozenset().union(*selected.values())
     return {
         slug: {key: some for key, some in sessions.items() if key.test_id in wanted}

@@ -131,6 +131,17 @@ def test_sessions_have_the_order_of_arrival(store: Store) -> None:
     assert store.other_slugs(GPU, [key(), key(OTHER)]) == {key(): (HOST,)}
 
 
+def test_heads_are_those_of_all_sessions(store: Store) -> None:
+    """Of every machine, each once."""
+    assert not store.heads()
+    heads = [session(n, branch=f"b{n}", machine=f"m{n}") for n in range(3)]
+    store.write(GPU, [Append(record=stored(session=head)) for head in heads[:2]])
+    store.write(HOST, [Append(record=stored(session=head)) for head in heads[1:]])
+    store.write(HOST, [Append(record=stored(session=heads[1], test_id=OTHER))])
+
+    assert sorted(store.heads(), key=lambda head: head.id) == heads
+
+
 def test_the_newest_twenty_and_the_oldest_three_count(store: Store) -> None:
     """They are loaded of each choice and size of session."""
     part = [stored(n, session=session(n, ran_count=1)) for n in range(1, 4)]
