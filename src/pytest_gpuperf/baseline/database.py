@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.engine import id_of_test, kinds_in, known_ids
-from pytest_gpuperf.baseline.history import Drop, StoreChange
+from pytest_gpuperf.baseline.history import Drop, SessionContent, StoreChange
 from pytest_gpuperf.baseline.protocol import Repair
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import SCHEMA, original, plain
@@ -92,6 +92,13 @@ class DatabaseStore:
             return {
                 head.id: head for kind in kinds for head in reader.heads(kind)
             }.values()
+
+    def contents(self, slug: str) -> Sequence[SessionContent]:
+        """Return the sessions that count, in any order, without their values."""
+        with self._reading() as engine:
+            if engine is None:
+                return ()
+            return SessionReader(engine, self._place).contents(self._kind(slug))
 
     def check(self) -> None:
         """Open the database."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Protocol
 
-from pytest_gpuperf.baseline.history import Drop, StoreChange
+from pytest_gpuperf.baseline.history import Drop, SessionContent, StoreChange
 from pytest_gpuperf.baseline.text import Damage, NamedBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.environment import Session
@@ -58,6 +58,9 @@ class Store(Protocol):
 
     def heads(self) -> Collection[Session]:
         """Return the sessions of all slugs, in any order, without their values."""
+
+    def contents(self, slug: str) -> Sequence[SessionContent]:
+        """Return the sessions that count, in any order, without their values."""
 
     def load(
         self,

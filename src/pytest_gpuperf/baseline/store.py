@@ -31,9 +31,11 @@ from pytest_gpuperf.baseline.history import (
     Move,
     PutBack,
     Restart,
+    SessionContent,
     StoreChange,
     applied,
     arrived,
+    contents_of,
     slugs_holding,
 )
 from pytest_gpuperf.baseline.layout import (
@@ -560,6 +562,10 @@ class _FileStore(ABC):
                 text = read_whole(path) or b""
                 heads |= {head.id: head.bare(()) for head in heads_in(text)}
         return heads.values()
+
+    def contents(self, slug: str) -> Sequence[SessionContent]:
+        """Return the sessions that count, in any order, without their values."""
+        return contents_of(self.load(slug, quantiles=False))
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """Move sessions from the store to the file of dropped sessions, for `put_back`."""
