@@ -11,6 +11,8 @@ from types import MappingProxyType
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.environment import (
     BETTER,
+    BOARD,
+    MACHINE,
     PARAMETERS,
     TEST,
     UNIT,
@@ -353,6 +355,7 @@ def case_of(
     other_machines: tuple[str, ...] = (),
     default_limit: bool = False,
     session: Session | None = None,
+    machine: str | None = None,
 ) -> Case:
     """
     Build the case of a metric from measured records and stored sessions.
@@ -378,6 +381,8 @@ def case_of(
 
         session: The session that measured, with the number of tests that ran. If None, that
             number is unknown and all stored sessions are compared.
+
+        machine: Label or hash of the machine that measured, or None if unknown.
     """
     usable = [record for record in records if record.void is None]
     sessions, having = _held(stored, metric, session_id)
@@ -410,7 +415,7 @@ def case_of(
         void=None if usable else first.void,
         bound_class=first.bound_class,
         kind=first.kind,
-        moved=_moved(first, compared, sessions),
+        moved=_moved(first, compared, sessions, machine),
         default_limit=default_limit,
         notes=waits_in(usable),
         facts=(
@@ -795,10 +800,15 @@ def _by_age(
 
 
 def _moved(
-    record: Record, comparable: Sequence[StoredValue], sessions: Sequence[StoredRecord]
+    record: Record,
+    comparable: Sequence[StoredValue],
+    sessions: Sequence[StoredRecord],
+    machine: str | None,
 ) -> Facts:
     """
     Return the soft facts that differ from the newest comparable session.
+
+    The machine is among them if it differs and another GPU measured.
 
     The test counts as moved if any comparable session ran another version of it, because
     the mean includes that version.
@@ -808,15 +818,17 @@ def _moved(
     ids = set(map(_SESSION_ID, comparable))
     newest = comparable[-1].session.id
     then: Mapping[str, str] | None = None
-    other = None
+    other = machine_then = None
     for session in sessions:  # Called for each test: not four generators.
         if session.session.id not in ids:
             continue
         if then is None and session.session.id == newest:
-            then = session.soft_facts
+            then, machine_then = session.soft_facts, session.session.machine
         if session.test_digest not in {None, record.test_digest}:
             other = session.test_digest
     moved = differences(record.soft_facts, then or {})
+    if BOARD in moved and machine and machine_then not in {None, machine}:
+        moved[MACHINE] = (machine_then, machine)
     if other is not None and record.test_digest is not None:
         moved[TEST] = (other, record.test_digest)
     return moved or NO_FACTS
