@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from statistics import median
 
 from pytest_gpuperf.compute.contrast import Contrast, contrasts
@@ -40,16 +39,11 @@ _REFERENCE_RATIO = 2.0**2
 _TABLE = 32
 # A deviation of 0.01 %. A smaller variance counts as this value.
 _LEAST_EXTRA = 1e-8
-# A getter, because a comprehension of each test is a call.
-_RUN_VALUES = attrgetter("run_values")
 
 
 def is_exact(comparison: Comparison) -> bool:
     """Return True if equality judges a comparison, as all stored values are equal."""
-    if not comparison.exact:
-        return False
-    values = {value for session in comparison.stored for value in session.run_values}
-    return len(values) == 1
+    return comparison.exact and len(set(comparison.stored.runs)) == 1
 
 
 def exact_change(comparison: Comparison) -> Change:
@@ -59,7 +53,7 @@ def exact_change(comparison: Comparison) -> Change:
     If several processes of the current session disagree, the current value is their mean.
     The effect is None if the value changed from a baseline of 0.
     """
-    reference = comparison.stored[0].run_values[0]
+    reference = comparison.stored.runs[0]
     runs = comparison.current.run_values
     current = runs[0] if len(set(runs)) == 1 else mean(runs)
     effect: float | None = 0.0
@@ -502,7 +496,7 @@ def change_of(
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
     compared = test.comparison
-    nothing = not any(map(any, map(_RUN_VALUES, compared.stored)))
+    nothing = not any(compared.stored.runs)
     reference = 0.0 if nothing else test.in_unit(test.mean)
     core, clock = compared.core_shift, compared.clock_shift
     change = partial(

@@ -9,6 +9,7 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.metric import Better
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 
 # A smaller change is irrelevant (docs/judging.md section 2).
@@ -210,7 +211,7 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     """
 
     current: SessionValue
-    stored: tuple[SessionValue, ...]
+    stored: SessionValues
     session_ids: tuple[str, ...]
     group: str
     better: Better = Better.LOWER

@@ -15,6 +15,7 @@ from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.spread import usual_spread
 from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import THEN, comparison, value
 
@@ -22,7 +23,12 @@ from unit.compute.comparing import THEN, comparison, value
 def between(current: SessionValue, *stored: SessionValue) -> Comparison:
     """A comparison of sessions."""
     ids = tuple(f"s{n}" for n in range(len(stored)))
-    return Comparison(current=current, stored=stored, session_ids=ids, group="time")
+    return Comparison(
+        current=current,
+        stored=SessionValues.of(stored),
+        session_ids=ids,
+        group="time",
+    )
 
 
 def test_positive_values_are_compared_by_their_logarithms() -> None:
