@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice, repeat
 from operator import attrgetter, mul, sub
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute.drift import about_trend
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE
@@ -403,10 +403,15 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
     """Return the median shift of controls, or None with too few controls."""
     if len(controls) < LEAST_CONTROLS:
         return None
-    apart: dict[str, list[float]] = {}
+    # Most tests of a class have the same sessions.
+    rows: dict[Sequence[str], list[Iterable[float]]] = {}
     for control in controls:
-        for name, value in zip(control.session_ids, control.stored, strict=True):
-            apart.setdefault(name, []).append(value - control.mean)
+        distances = map(sub, control.stored, repeat(control.mean))
+        rows.setdefault(control.session_ids, []).append(distances)
+    apart: dict[str, list[float]] = {}
+    for names, several in rows.items():
+        for name, of_session in zip(names, zip(*several, strict=True), strict=True):
+            apart.setdefault(name, []).extend(of_session)
     return CommonMove(
         log_shift=median([control.now - control.mean for control in controls]),
         sessions={
@@ -421,38 +426,56 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
 def _without_moves(
     tests: Sequence[Contrast], moves: Sequence[CommonMove | None]
 ) -> list[Residual]:
-    # The common shift in each test's stored sessions and now, less the stored mean.
-    steps: list[tuple[list[float], float]] = []
+    steps: list[_Steps] = []
+    # Most tests of a class have the same sessions, and all of a large one the same move.
+    known: dict[tuple[Sequence[str], int], _Steps] = {}
     squares = products = about_mean = about_move = 0.0
     for test, move in zip(tests, moves, strict=True):
-        then = {} if move is None else move.sessions
-        now = 0.0 if move is None else move.log_shift
-        shifts = [*map(then.get, test.session_ids, repeat(0.0))]
-        middle = math.fsum(shifts) / len(shifts)
-        sessions = [*map(sub, shifts, repeat(middle))]
-        steps.append((sessions, now - middle))
-        for value, step in zip(test.stored, sessions, strict=True):
-            distance = value - test.mean
+        name = test.session_ids, id(move)
+        of_test = known.get(name)
+        if of_test is None:
+            of_test = known[name] = _steps(test.session_ids, move)
+        steps.append(of_test)
+        mean = test.mean
+        for value, step in zip(test.stored, of_test[0], strict=True):
+            distance = value - mean
             squares += step * step
             products += step * distance
             about_mean += distance * distance
             about_move += (distance - step) ** 2
     noise = min(about_move, about_mean) / max(1, sum([test.dof for test in tests]))
     followed = followed_share(squares=squares, products=products, noise=noise)
-    residuals = []
-    for test, (sessions, now) in zip(tests, steps, strict=True):
-        left = map(mul, repeat(followed.share), sessions)
+    residuals: list[Residual] = []
+    of_steps: _Steps | None = None
+    left: list[float] = []
+    share, shift, left_variance = followed.share, 0.0, 0.0
+    for test, each in zip(tests, steps, strict=True):
+        if each is not of_steps:  # Not as the test before.
+            of_steps, (sessions, now) = each, each
+            left = [*map(mul, repeat(share), sessions)]
+            shift, left_variance = share * now, followed.variance_left(now)
         rest = [*map(sub, test.stored, left)]
-        shift = followed.share * now
         residuals.append(
             Residual(
                 difference=test.now - test.mean - shift,
                 variance=_variance(test, rest),
-                extra=followed.variance_left(now) + test.comparison.core_variance,
+                extra=left_variance + test.comparison.core_variance,
                 shift=shift,
             )
         )
     return residuals
+
+
+# The common shift in each stored session and now, less the mean of the stored sessions.
+_Steps: TypeAlias = "tuple[list[float], float]"
+
+
+def _steps(session_ids: Sequence[str], move: CommonMove | None) -> _Steps:
+    then = {} if move is None else move.sessions
+    now = 0.0 if move is None else move.log_shift
+    shifts = [*map(then.get, session_ids, repeat(0.0))]
+    middle = math.fsum(shifts) / len(shifts)
+    return [*map(sub, shifts, repeat(middle))], now - middle
 
 
 def _variance(test: Contrast, values: Sequence[float]) -> float:

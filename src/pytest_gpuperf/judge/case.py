@@ -39,6 +39,7 @@ from pytest_gpuperf.model.record import (
     Void,
 )
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
+from pytest_gpuperf.model.verdict import BaselineSpan
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
@@ -176,9 +177,12 @@ class SessionList:
         ids: The id of each session.
 
         count: The number of sessions.
+
+        spans: For cases that count and those that do not, the span of the sessions in a
+            verdict.
     """
 
-    __slots__ = ("_company", "choices", "count", "ids", "sessions")
+    __slots__ = ("_company", "choices", "count", "ids", "sessions", "spans")
 
     def __init__(
         self, sessions: tuple[Session, ...], choices: tuple[str | None, ...]
@@ -187,6 +191,7 @@ class SessionList:
         self.ids = tuple([session.id for session in sessions])
         self.count = len(sessions)
         self._company: dict[int, tuple[int, ...]] = {}
+        self.spans: dict[bool, BaselineSpan | None] = {}
 
     def company(self, ran_count: int) -> tuple[int, ...]:
         """Return the places of the sessions that ran about as many tests."""

@@ -73,10 +73,8 @@ def _drift(
         case = replace(case, stored=stored)
     # Without other tests or kernels, all sessions are compared. Nearly all series end here.
     is_whole = case.session is None and len(set(case.stored.listed.choices)) == 1
-    if is_whole and case.current is not None:
-        every = [*case.stored.values.run_values(), case.current.run_values]
-        if _moved_logs(case, every) is None:
-            return None
+    if is_whole and case.current is not None and not _may_have_moved(case):
+        return None
     whole = comparison_of(case, policy)
     if whole is None or is_exact(whole):  # Equality finds the first step.
         return None
@@ -104,6 +102,19 @@ def _drift(
     return None if trend is None else _told(trend, len(logs), first.started_unix_s)
 
 
+def _may_have_moved(case: Case) -> bool:
+    """Return True if the ends of a series are apart, which is quickly said."""
+    stored = case.stored.values
+    runs = [*stored.runs, *(case.current.run_values if case.current else ())]
+    if min(runs) <= 0:
+        return False
+    if len(runs) > case.stored.listed.count + 1 or len(runs) < LEAST_SESSIONS:
+        return True  # To be seen more closely.
+    # The median of an odd number of logarithms is that of the median.
+    first, last = sorted(runs[:ENDS])[ENDS // 2], sorted(runs[-ENDS:])[ENDS // 2]
+    return case.sign * (math.log(last) - math.log(first)) > _least(case)
+
+
 def _least(case: Case) -> float:
     """Return the smallest drift of a case, on a log scale."""
     return math.log1p(LIMITS * (case.limit or 0.0))
@@ -113,15 +124,15 @@ def _moved_logs(case: Case, values: Sequence[Sequence[float]]) -> list[float] | 
     """
     Return the logarithms of a series, or None if its ends are near each other.
 
-    The values are those of the processes of each session.
+    Args:
+        case: The case.
+
+        values: The values of the processes of each session.
     """
     if len(values) < LEAST_SESSIONS or min(map(min, values)) <= 0:
         return None
-    # Nearly all series end near their beginning, so that the others need no logarithm.
-    ends = mean_logs((*values[:ENDS], *values[-ENDS:]))
-    if not case.sign * end_change(ends) > _least(case):
-        return None
-    return mean_logs(values)
+    logs = mean_logs(values)
+    return logs if case.sign * end_change(logs) > _least(case) else None
 
 
 def _told(trend: Trend, count: int, since_unix_s: float) -> Drift:

@@ -11,7 +11,6 @@ from pytest_gpuperf.judge.case import (
     OVERSUBSCRIBED,
     Case,
     Reference,
-    StoredValue,
 )
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.environment import Host
@@ -91,12 +90,11 @@ def seen_before(
         if sign * math.log(median(values)) >= least
     ]
     enough = _MODE_SESSIONS_WAITING if waits else _MODE_SESSIONS
-    if not alone and len(alike) < enough:  # The usual case.
-        return ()
-    by_session = dict(zip(case.stored.listed.ids, case.stored, strict=True))
     if alone:
-        return (_seen(by_session[alone], alone=True),)
-    return tuple(_seen(by_session[session_id]) for session_id in alike)
+        return (_seen(case, alone, alone=True),)
+    if len(alike) < enough:  # The usual case.
+        return ()
+    return tuple(_seen(case, session_id) for session_id in alike)
 
 
 def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
@@ -180,11 +178,13 @@ def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]
     return factors
 
 
-def _seen(stored: StoredValue, *, alone: bool = False) -> SeenValue:
-    value = stored.value
+def _seen(case: Case, session_id: str, *, alone: bool = False) -> SeenValue:
+    listed, values = case.stored.listed, case.stored.values
+    place = listed.ids.index(session_id)
+    of_suite = values.run_values()[place]
     return SeenValue(
-        session_id=stored.session.id,
-        started_unix_s=stored.session.started_unix_s,
-        value=median(value.alone_values if alone else value.run_values),
+        session_id=session_id,
+        started_unix_s=listed.sessions[place].started_unix_s,
+        value=median(values.odd[place].alone_values if alone else of_suite),
         alone=alone,
     )

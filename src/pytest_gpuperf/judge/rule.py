@@ -174,15 +174,11 @@ def rule(
         cache_slowdown: Factor by which reads beyond a core's caches are slower than in all
             stored sessions, or None if unknown.
     """
-    limit = case.limit or 0.0
-    # The numbers of two sets may differ, and each set is exact.
-    is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
-    if is_exact:
-        outcome, reason = _by_count(case, ruling, limit)
-    else:
-        outcome, reason = _by_evidence(ruling, limit, policy)
-        if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
-            outcome, reason = Outcome.BLIND, Reason.NOT_DETECTABLE
+    outcome, reason = _by_numbers(case, ruling, policy)
+    is_confirmed = ruling.confirmation is not None or ruling.weighed is not None
+    same = outcome is Outcome.UNCHANGED or outcome is Outcome.BLIND
+    if same and not is_confirmed:  # Nearly all cases.
+        return verdict_of(case, outcome, reason, change=ruling.change)
     moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     # A run that ended early measures nothing again, so the early end is the reason.
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
@@ -198,25 +194,39 @@ def rule(
         if undecided or cause is Cause.OTHER_ALONE
         else None
     )
-    if (outcome, reason) in _DOUBTED and not is_exact:
+    if (outcome, reason) in _DOUBTED and not _by_equality(case, ruling):
         doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
-    is_confirmed = ruling.confirmation is not None or ruling.weighed is not None
     confirmations = _confirmations(case, ruling, policy) if is_confirmed else ()
-    if not confirmations:  # Nearly all cases.
+    if not confirmations:
         return verdict
     # The change of the fresh processes, if they would decide differently.
     alone, weighed = None, ruling.weighed
     if weighed is not None and weighed.alone is not None:
-        far = abs(weighed.allowed) > limit
+        far = abs(weighed.allowed) > (case.limit or 0.0)
         differs = outcome in _SAME and far and ruling.p_alone < ruling.level
         if differs or cause is Cause.OTHER_ALONE:
             alone = weighed.alone
     return replace(verdict, confirmations=confirmations, alone=alone)
+
+
+def _by_numbers(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Reason]:
+    limit = case.limit or 0.0
+    if _by_equality(case, ruling):
+        return _by_count(case, ruling, limit)
+    outcome, reason = _by_evidence(ruling, limit, policy)
+    if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
+        return Outcome.BLIND, Reason.NOT_DETECTABLE
+    return outcome, reason
+
+
+def _by_equality(case: Case, ruling: Ruling) -> bool:
+    # The numbers of two sets may differ, and each set is exact.
+    return ruling.change.exact or case.metric.name == KERNEL_SET
 
 
 _SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
@@ -467,14 +477,23 @@ def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, .
 
 
 def _span(case: Case) -> BaselineSpan | None:
-    stored = case.stored
-    sessions, odd = stored.listed.sessions, stored.values.odd
+    listed, odd = case.stored.listed, case.stored.values.odd
+    if odd or case.moved:
+        return _made_span(case)
+    if case.counts not in listed.spans:
+        listed.spans[case.counts] = _made_span(case)
+    return listed.spans[case.counts]
+
+
+def _made_span(case: Case) -> BaselineSpan | None:
+    listed, odd = case.stored.listed, case.stored.values.odd
+    sessions = listed.sessions
     if not sessions:
         return None
     first, last = sessions[0], sessions[-1]
     of_suite = False
     if not case.counts:
-        count = len(stored.listed.company(1))
+        count = len(listed.company(1))
         of_suite = count < min(POLICY.least_sessions, len(sessions))
     return BaselineSpan(
         session_count=len(sessions),
@@ -624,6 +643,7 @@ def comparison_of(
     )
     # Values corrected for core speed are moved only by the rest of the machine drift.
     left = "" if level is None else " at one speed"
+    name = f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else ""
     return Comparison(
         current=current if level is None else level.current,
         stored=stored if level is None else level.stored,
@@ -635,7 +655,7 @@ def comparison_of(
         group=group,
         better=direction(case.metric),
         exact=counts,
-        shift_group=f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else "",
+        shift_group=_GROUP_NAMES.setdefault(name, name),
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
@@ -793,6 +813,10 @@ def group_of(metric: str, source: str) -> str:
 
 # The value of an enum takes two calls.
 _CLASS_NAMES = {each: each.value for each in BoundClass}
+
+
+# The names of groups, so that the comparisons of a group share one.
+_GROUP_NAMES: dict[str, str] = {}
 
 
 def _class_prefix(subject: Case | Reference) -> str:
