@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from statistics import median
@@ -266,7 +267,7 @@ def _contrast(comparison: Comparison) -> Contrast:
     return Contrast(
         comparison=comparison,
         now=now,
-        stored=stored,
+        stored=array("d", stored),  # A run has a contrast for each test at once.
         session_ids=comparison.session_ids,
         mean=sum(stored) / len(stored),
         scale=scale,

@@ -106,18 +106,18 @@ def about_trend(values: Sequence[float]) -> float:
         values: Numbers in order, >= 2 of them.
     """
     places, squares = _places(len(values))
-    apart = [*map(sub, values, repeat(mean(values)))]
+    apart: list[float] = [*map(sub, values, repeat(mean(values)))]
     products = sum(map(mul, places, apart))
     about_mean = sum([distance**2 for distance in apart])
-    return max(about_mean - products**2 / squares, 0.0)
+    left: float = about_mean - products**2 / squares
+    return max(left, 0.0)
 
 
 @cache
 def _places(count: int) -> tuple[Sequence[float], float]:
     """Return the distances of some places from their middle, and the sum of their squares."""
     middle = (count - 1) / 2
-    squares: float = count * (count**2 - 1) / 12
-    return tuple(place - middle for place in range(count)), squares
+    return [place - middle for place in range(count)], count * (count**2 - 1) / 12
 
 
 def _trend(logs: Sequence[float], least: float, level: float) -> Trend | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, repeat
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, chain, islice, repeat
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar, overload
@@ -26,10 +26,16 @@ _OF_CORE = (attrgetter("loop_s"), attrgetter("slope"), attrgetter("precision"))
 # Of a process whose session lacks a column. A record holds no such number.
 _MISSING = math.nan
 _MISSING_CORE = CoreSpeed(loop_s=_MISSING, slope=_MISSING, precision=_MISSING)
-_NO_COLUMN = b""
 _T = TypeVar("_T")
 # Packed floats, or other numbers.
 _Column: TypeAlias = "bytes | tuple[float, ...]"
+# How many numbers each column has, and the packed numbers of all: half-widths, clocks, and
+# three of the cores.
+_Columns: TypeAlias = "tuple[tuple[int, ...], bytes]"
+_NO_COLUMNS: _Columns = (0, 0, 0, 0, 0), b""
+# What many series share.
+_FLAGS: dict[bytes, bytes] = {}
+_LENGTHS: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 _NOTHING_ODD: Mapping[int, SessionValue] = MappingProxyType({})
 
@@ -50,19 +56,24 @@ class SessionValues(Sequence[SessionValue]):
             measured the test alone, or that share less with the others than usual.
     """
 
-    __slots__ = ("_columns", "_like", "counts", "interrupted", "odd")
+    __slots__ = (
+        *("_columns", "_lengths", "_like", "_runs"),
+        *("counts", "interrupted", "odd"),
+    )
 
     def __init__(
         self,
         like: SessionValue | None,
-        interrupted: bytes,
-        counts: tuple[int, ...] | None,
-        columns: tuple[_Column, ...],
-        odd: Mapping[int, SessionValue],
+        runs: _Column,
+        columns: _Columns,
+        *,
+        interrupted: bytes = b"",
+        counts: tuple[int, ...] | None = None,
     ) -> None:
-        self._like, self.interrupted = like, interrupted
-        self._columns = columns  # Values, half-widths, clocks, and three of the cores.
-        self.counts, self.odd = counts, odd
+        self._like, self._runs = like, runs
+        self._lengths, self._columns = columns
+        self.interrupted, self.counts = interrupted, counts
+        self.odd = _NOTHING_ODD
 
     @classmethod
     def of(cls, values: Sequence[SessionValue]) -> SessionValues:
@@ -70,7 +81,7 @@ class SessionValues(Sequence[SessionValue]):
         if isinstance(values, cls):
             return values
         if not values:
-            return cls(None, b"", None, (_NO_COLUMN,) * 6, _NOTHING_ODD)
+            return cls(None, b"", _NO_COLUMNS)
         runs = [*map(_RUNS, values)]
         counts = [*map(len, runs)]
         shared = [*map(_SHARED, values)]
@@ -90,23 +101,26 @@ class SessionValues(Sequence[SessionValue]):
                 odd[place] = values[place]
                 widths[place] = ()
         cores = _flat([*map(_CORES, values)], counts, _MISSING_CORE)
-        return cls(
+        interrupted = bytes(map(_INTERRUPTED, values))
+        packed = cls(
             like,
-            bytes(map(_INTERRUPTED, values)),
-            None if len(counts) == sum(counts) else tuple(counts),
-            (
-                _packed(chain.from_iterable(runs)),
-                _packed(_flat(widths, counts, _MISSING)),
-                _packed(_flat([*map(_CLOCKS, values)], counts, _MISSING)),
-                *[_packed(map(number, cores)) for number in _OF_CORE],
+            _packed([*chain.from_iterable(runs)]),
+            _joined(
+                _flat(widths, counts, _MISSING),
+                _flat([*map(_CLOCKS, values)], counts, _MISSING),
+                *[[*map(number, cores)] for number in _OF_CORE],
             ),
-            odd or _NOTHING_ODD,
+            interrupted=_FLAGS.setdefault(interrupted, interrupted),
+            counts=None if len(counts) == sum(counts) else tuple(counts),
         )
+        if odd:
+            packed.odd = odd
+        return packed
 
     @property
     def runs(self) -> Sequence[float]:
         """The values of all processes, session by session [unit]."""
-        return _numbers(self._columns[0])
+        return _numbers(self._runs)
 
     @property
     def cores(self) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
@@ -115,8 +129,8 @@ class SessionValues(Sequence[SessionValue]):
 
         They are NaN for the processes of a session without them.
         """
-        _, _, _, loops, slopes, precisions = self._columns
-        return _numbers(loops), _numbers(slopes), _numbers(precisions)
+        _, _, loops, slopes, precisions = _apart(self._lengths, self._columns)
+        return loops, slopes, precisions
 
     def run_values(self) -> list[tuple[float, ...]]:
         """Return the values of the processes of each session."""
@@ -127,7 +141,7 @@ class SessionValues(Sequence[SessionValue]):
         return [tuple(islice(rest, count)) for count in self.counts]
 
     def with_runs(
-        self, runs: Iterable[float], alone: Mapping[int, tuple[float, ...]]
+        self, runs: Sequence[float], alone: Mapping[int, tuple[float, ...]]
     ) -> SessionValues:
         """
         Return the sessions with other values.
@@ -139,10 +153,10 @@ class SessionValues(Sequence[SessionValue]):
         """
         changed = SessionValues(
             self._like,
-            self.interrupted,
-            self.counts,
-            (_packed(runs), *self._columns[1:]),
-            _NOTHING_ODD,
+            _packed(runs),
+            (self._lengths, self._columns),
+            interrupted=self.interrupted,
+            counts=self.counts,
         )
         if self.odd:
             several = changed.run_values()
@@ -171,7 +185,7 @@ class SessionValues(Sequence[SessionValue]):
 
     def __iter__(self) -> Iterator[SessionValue]:
         """Make the value of each session."""
-        columns = [*map(_numbers, self._columns)]
+        columns = [self.runs, *_apart(self._lengths, self._columns)]
         counts = self.counts or repeat(1)
         end = 0
         for place, (interrupted, count) in enumerate(
@@ -205,20 +219,35 @@ class SessionValues(Sequence[SessionValue]):
         return repr(tuple(self))
 
 
-def _packed(numbers: Iterable[float]) -> _Column:
-    several = [*numbers]
+def _packed(numbers: Sequence[float]) -> _Column:
     # A whole number, of a count, may be larger than a float can be exact.
-    is_usual = {float}.issuperset(map(type, several))
-    return array("d", several).tobytes() if is_usual else tuple(several)
+    is_usual = {float}.issuperset(map(type, numbers))
+    return array("d", numbers).tobytes() if is_usual else tuple(numbers)
 
 
 def _numbers(column: _Column) -> Sequence[float]:
     return array("d", column) if isinstance(column, bytes) else column
 
 
+def _joined(*columns: Sequence[float]) -> _Columns:
+    """Pack columns of one length, of which some have no numbers."""
+    lengths = tuple(map(len, columns))
+    return _LENGTHS.setdefault(lengths, lengths), array(
+        "d", chain.from_iterable(columns)
+    ).tobytes()
+
+
+def _apart(lengths: tuple[int, ...], columns: bytes) -> list[Sequence[float]]:
+    numbers = array("d", columns)
+    ends = accumulate(lengths)
+    return [
+        numbers[end - length : end] for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
 def _flat(
     several: Sequence[Sequence[_T]], counts: Sequence[int], missing: _T
-) -> Iterable[_T]:
+) -> Sequence[_T]:
     """Return the numbers of all processes, or nothing if no session has them."""
     lengths = [*map(len, several)]
     if lengths == counts:  # Either of the two is usual.

@@ -51,7 +51,7 @@ def test_others_are_shares_of_the_size_of_what_is_stored(now: float) -> None:
     (found,) = contrasts([between(value(now), *stored)])
 
     assert found.scale == 2.0
-    assert found.stored == [-1.0, 0.0, -2.0]
+    assert [*found.stored] == [-1.0, 0.0, -2.0]
     assert found.now == now / 2
     assert found.mean == -1.0
     assert found.relative(0.25) == 0.25
@@ -62,7 +62,7 @@ def test_what_is_stored_and_has_no_size_is_shared_by_one() -> None:
     """There is nothing else to divide by."""
     (found,) = contrasts([between(value(3.0), value(-1.0), value(1.0))])
 
-    assert (found.scale, found.now, found.stored) == (1.0, 3.0, [-1.0, 1.0])
+    assert (found.scale, found.now, [*found.stored]) == (1.0, 3.0, [-1.0, 1.0])
 
 
 def test_one_value_without_a_logarithm_is_enough() -> None:
