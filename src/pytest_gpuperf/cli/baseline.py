@@ -23,7 +23,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
-from pytest_gpuperf.judge.case import newest_case, newest_reference
+from pytest_gpuperf.judge.history import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.model.checkout import is_of
