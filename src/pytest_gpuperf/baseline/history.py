@@ -37,8 +37,8 @@ SESSION_LIMIT = COMPARED_SESSIONS
 OLDEST_LIMIT = 3
 # A test with more kernels would make its lines long, so its kernels are not stored.
 _MOST_KERNELS = 64
-# Significant digits of the time of a kernel, which no verdict uses.
-_TIME_DIGITS = 4
+# Significant digits of what only reports show, and no verdict uses.
+_SHOWN_DIGITS = 4
 
 
 class Append(Frozen, frozen=True, kw_only=True):
@@ -192,6 +192,18 @@ def keep_newest(records: Iterable[_A]) -> tuple[_A, ...]:
     ]
     ids = {(record.choice, record.session.id) for record in kept}
     return tuple([r for r in ordered if (r.choice, r.session.id) in ids])
+
+
+def newest_of(records: Sequence[_A], count: int) -> list[_A]:
+    """
+    Return the newest sessions of a measurement, in their order.
+
+    Args:
+        records: The sessions, oldest first.
+
+        count: How many sessions of each choice and company are returned.
+    """
+    return _first_of_each(reversed(records), count)[::-1]
 
 
 def _first_of_each(records: Iterable[_A], limit: int) -> list[_A]:
@@ -419,7 +431,7 @@ def stored_record(
     # An incomplete list cannot show that a kernel is not new.
     if first.activity is not None and first.activity.kernels_count <= _MOST_KERNELS:
         kernels = tuple(
-            replace(total, total_s=float(f"{total.total_s:.{_TIME_DIGITS}g}"))
+            replace(total, total_s=shown_digits(total.total_s))
             for total in first.activity.totals
         )
     return StoredRecord(
@@ -436,6 +448,17 @@ def stored_record(
         kernels=kernels,
         schema_version=version,
     )
+
+
+def shown_digits(number: float) -> float:
+    """
+    Round a number that only reports show, so that it takes less of a store.
+
+    Example:
+        >>> shown_digits(0.000123456)
+        0.0001235
+    """
+    return float(f"{number:.{_SHOWN_DIGITS}g}")
 
 
 def with_alone(

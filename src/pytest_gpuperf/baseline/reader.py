@@ -27,6 +27,7 @@ from pytest_gpuperf.baseline.tables import (
     is_readable_detail,
     original,
     plain,
+    quantiles_of,
     record_of,
     session_of,
     setting_of,
@@ -256,6 +257,16 @@ class SessionReader:
             for key, records in found.items()
         )
         return {key: records for key, records in of_key if records}
+
+    def heads(self, slug: str) -> list[Session]:
+        """Return the sessions of a slug, without their values."""
+        statement = (
+            "SELECT s.content FROM session s JOIN part p ON p.session = s.arrival "
+            "WHERE p.kind = ?"
+        )
+        rows = self._engine.rows(statement, plain(slug))
+        with self._readable():
+            return [session_of(content) for (content,) in rows]
 
     def of_run(self, slug: str, run: str) -> dict[Session, set[RecordKey]]:
         """Return the sessions of a run with their measurements, without their values."""
@@ -634,7 +645,7 @@ class _Decoder:
         """Return a record of its packed columns."""
         session, setting, content, columns = _PACKED.decode(packed)
         head, detail = self.heads[session], detail_of(content)
-        quantiles = detail.quantiles if self._quantiles else {}
+        quantiles = quantiles_of(detail) if self._quantiles else {}
         values = []
         for metric, number, width, rest in columns:
             row = self._numbers[metric]

@@ -59,6 +59,11 @@ _VALUE, _SESSION, _CHOICE = (
 FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
 
 
+# Chances are calculated with 6 degrees of freedom, but sessions may have 3 (docs/judging.md
+# section 2). Far out, alarms then fall with the square root of the level only.
+_LEVEL_POWER = 2
+
+
 class Policy(Frozen, frozen=True, kw_only=True):
     """
     The constants of the rule, from docs/judging.md section 2 unless stated otherwise.
@@ -108,8 +113,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
         selected: Whether suspects are confirmed. Files of whole runs were not selected for
             being bad, so their changes need no confirmation.
 
-        shard_count: Number of shards of the run. Each of them has an equal share of the
-            chance of a false alarm.
+        shard_count: Number of shards of the run. All of them together alarm about as
+            seldom as one run.
     """
 
     alpha: float = 0.01
@@ -138,7 +143,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with `pair_count` pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
-        return self.alpha * share / self.shard_count
+        return self.alpha * share / self.shard_count**_LEVEL_POWER
 
 
 # The rule as stated in docs/judging.md.
