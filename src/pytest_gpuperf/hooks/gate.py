@@ -29,6 +29,7 @@ from pytest_gpuperf.model.verdict import FAILING, Cause, Outcome, Reason, Verdic
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.explanation import fitted
 from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
 from pytest_gpuperf.settings import config_of
@@ -553,7 +554,7 @@ class Gate:
                 counted=self.suite.counted,
                 width=width,
                 verbose=verbose,
-                in_failures=explained.__contains__,
+                in_failures=explained,
                 view=view,
             )
         terminalreporter.write_sep("=", title.text)
@@ -607,7 +608,7 @@ def _measured(payload: str, report: pytest.TestReport) -> Measured | None:
 def _write(
     terminalreporter: pytest.TerminalReporter, text: str, **markup: bool
 ) -> None:
-    for line in terminal.fitted(text, width=_width(terminalreporter)):
+    for line in fitted(text, width=_width(terminalreporter)):
         terminalreporter.write_line(line.text, **markup)
 
 

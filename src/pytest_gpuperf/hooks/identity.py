@@ -221,7 +221,6 @@ def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
 
 
 def _copy_of(item: pytest.Item, marked: MarkedTest) -> pytest.Item:
-    """Return a copy of a test item with its own stash, report sections and fixture request."""
     copied: Any = copy.copy(item)
     copied.stash = pytest.Stash()
     copied.stash[MARKED] = marked.copy()

@@ -47,6 +47,7 @@ from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
 from pytest_gpuperf.report.display import listed
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import completed
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
@@ -489,7 +490,7 @@ def _family_of(
 
 def _storing(suite: Suite) -> str:
     named = suite.config.baseline_named
-    return display.escape(storing_command(suite.memory.place() if named else None))
+    return escape(storing_command(suite.memory.place() if named else None))
 
 
 def _stored_lines(

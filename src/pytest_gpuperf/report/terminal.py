@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.judge.tally import (
@@ -24,13 +24,12 @@ from pytest_gpuperf.model.shard import Shard
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import listed
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import (
     RUN_FILE,
     brief_explanation,
     explanation,
-    fitted,
     joint_explanation,
-    longrepr_lines,
     removal_lines,
     selecting,
     store_name,
@@ -44,40 +43,6 @@ from pytest_gpuperf.report.summary import (
     left_unmeasured,
     table_lines,
 )
-
-__all__ = [
-    "ALONE_INTERRUPTED",
-    "NEEDS_LINE",
-    "Line",
-    "Style",
-    "alone_line",
-    "company_line",
-    "comparison_line",
-    "decided_line",
-    "dropped_lines",
-    "explanation_blocks",
-    "fitted",
-    "header_lines",
-    "held_line",
-    "longrepr_lines",
-    "lost_lines",
-    "none_began",
-    "not_alone_line",
-    "not_dropped_lines",
-    "nothing_stored",
-    "overruled_line",
-    "remarks",
-    "run_lines",
-    "slow_line",
-    "start_lines",
-    "status_line",
-    "stored_line",
-    "summary",
-    "title",
-    "twins_line",
-    "undecided_line",
-    "unstored_gains",
-]
 
 # Outcomes that are explained in a separate block.
 _EXPLAINED = frozenset(
@@ -114,17 +79,13 @@ _MOST_TYPED = 8
 _LEAST_FACT = 12
 
 
-def _not_in_failures(_: Verdict) -> bool:
-    return False
-
-
 def run_lines(
     run: Run,
     *,
     commands: bool = True,
     width: int = _WIDTH,
     verbose: bool = False,
-    in_failures: Callable[[Verdict], bool] = _not_in_failures,
+    in_failures: Collection[Verdict] = (),
     view: View | None = None,
     of_files: bool = False,
     counted: Tally | None = None,
@@ -141,8 +102,8 @@ def run_lines(
 
         verbose: Whether to show all rows, notes and collectors.
 
-        in_failures: Whether a verdict is explained in pytest's FAILURES section above. The block of
-            such a verdict is not printed twice.
+        in_failures: The verdicts that pytest's FAILURES section above explains. Their blocks are
+            not printed twice.
 
         view: The columns and the order of the table, or None for the defaults.
 
@@ -151,38 +112,8 @@ def run_lines(
 
         counted: The tally of the run, or None to count it here.
     """
-    yield Line(title(run, width=width), Style.TITLE)
-    yield from summary(
-        run,
-        commands=commands,
-        width=width,
-        verbose=verbose,
-        in_failures=in_failures,
-        view=view,
-        of_files=of_files,
-        counted=counted,
-    )
-
-
-def title(run: Run, *, width: int = _WIDTH) -> str:
-    """Return the title of a run, with machine and collectors."""
-    return next(header_lines(run.header, device=_device(run), width=width)).text
-
-
-def summary(
-    run: Run,
-    *,
-    commands: bool = True,
-    width: int = _WIDTH,
-    verbose: bool = False,
-    in_failures: Callable[[Verdict], bool] = _not_in_failures,
-    view: View | None = None,
-    of_files: bool = False,
-    counted: Tally | None = None,
-) -> Iterator[Line]:
-    """Yield the lines of a run below the title. The arguments are those of `run_lines`."""
-    head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
-    yield from itertools.islice(head, 1, None)
+    device = _device(run)
+    yield from header_lines(run.header, device=device, width=width, verbose=verbose)
     table = rows(run)
     called = names(row.key for row in table)
     if of_files:
@@ -201,13 +132,12 @@ def summary(
     yield from _shift_lines(run, width)
     if commands:
         yield from _drift_lines(run, width)
-    verdicts = _needing_words(run)
     # A strict run also fails for verdicts that have no block of their own.
-    above = dict.fromkeys(called[v.key] for v in run.verdicts if in_failures(v))
+    above = dict.fromkeys(called[v.key] for v in run.verdicts if v in in_failures)
     if above:
         text = f"explained in FAILURES above: {listed(above)}"
         yield from wrapped(text, width=width, style=Style.BAD)
-    below = [verdict for verdict in verdicts if not in_failures(verdict)]
+    below = [v for v in _needing_words(run) if v not in in_failures]
     options = run.header.options if commands else None
     # An undecided change fails a strict run, which therefore explains it.
     if not (verbose or of_files or "gpuperf_strict" in run.header.options):
@@ -228,6 +158,11 @@ def summary(
     yield from wrapped(judged.text, width=width, style=judged.style)
 
 
+def title(run: Run, *, width: int = _WIDTH) -> str:
+    """Return the title of a run, with machine and collectors."""
+    return next(header_lines(run.header, device=_device(run), width=width)).text
+
+
 def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
     """Yield the remarks on a run: revision, machine drift, missing stored tests and noise."""
     yield from _against_lines(run, width)
@@ -240,7 +175,7 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
     against = run.against
     if against is None:
         return
-    name = display.escape(against.revision)
+    name = escape(against.revision)
     commit = display.commit(against.commit)
     head = f"against {name}" + (f" ({commit})" if commit not in {"", name} else "")
     if against.block_count:
@@ -248,7 +183,7 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         parts = [spent + display.value(against.elapsed_s, "s")]
         if against.null_fraction is not None:
             parts.append(words.same_code(against.null_fraction))
-        modules = listed(map(display.escape, against.modules))
+        modules = listed(map(escape, against.modules))
         verb = "differs" if len(against.modules) == 1 else "differ"
         none = "no module of the project differs"
         parts.append(f"{modules} {verb}" if modules else none)
@@ -261,7 +196,7 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         text = f"{head}: {tests} used no file that differs"
         yield from wrapped(text, width=width)
     if against.gap is not None:
-        reason = display.escape(against.gap.text)
+        reason = escape(against.gap.text)
         yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
     # With today's tests on both sides, the option cannot add more tests.
     is_mine = run.header.options.get("gpuperf_against_tests") == "mine"
@@ -358,7 +293,7 @@ def header_lines(
     facts = _with_gpu(header.collectors, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
-    shown = [display.escape(fact) for fact in facts if fact]
+    shown = [escape(fact) for fact in facts if fact]
     head, room = "gpuperf: ", width - _RULES
     # If the title is too long, the reason for the missing GPU goes first (`-v` shows
     # it), then the collectors that read files. After that, the longest facts lose their
@@ -377,7 +312,7 @@ def header_lines(
     yield Line(text, Style.TITLE)
     sentences = header.sentences if verbose else _better_sources(header.notes, device)
     for sentence in sentences:
-        text = display.escape(sentence)
+        text = escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
 
 
@@ -394,10 +329,10 @@ def start_lines(
 
         notes: Reasons why the other collectors are not used.
     """
-    facts = map(display.escape, filter(None, _with_gpu(collectors, device)))
+    facts = map(escape, filter(None, _with_gpu(collectors, device)))
     yield Line(f"gpuperf: {', '.join(facts)}", Style.TITLE)
     for sentence in _better_sources(notes, device):
-        yield Line(f"gpuperf: {display.escape(sentence)}", Style.DOUBT)
+        yield Line(f"gpuperf: {escape(sentence)}", Style.DOUBT)
 
 
 def machine_line(machine: str | None, run: str | None, shard: Shard | None) -> Line:
@@ -405,7 +340,7 @@ def machine_line(machine: str | None, run: str | None, shard: Shard | None) -> L
     parts = [f"machine {machine or 'unknown'}"]
     parts += [f"run {run}"] if run else []
     parts += [f"shard {shard}"] if shard else []
-    return Line(f"gpuperf: {display.escape(', '.join(parts))}", Style.TITLE)
+    return Line(f"gpuperf: {escape(', '.join(parts))}", Style.TITLE)
 
 
 def _better_sources(
@@ -468,7 +403,6 @@ def _blocks(
     width: int,
     gravest_first: bool,
 ) -> list[Iterator[Line]]:
-    """Return the blocks of verdicts, ordered by outcome."""
     groups: dict[tuple[Outcome, Reason, str], list[Verdict]] = {}
     for verdict in verdicts:
         shared = (verdict.outcome, verdict.reason, verdict.remedy)
@@ -517,7 +451,7 @@ def held_line(
     """
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
-        revision = display.escape(revision)
+        revision = escape(revision)
         text += f"; they are compared with {revision}, interleaved in fresh processes"
     if confirm is None:
         return text
@@ -554,9 +488,9 @@ def slow_line(key: RecordKey, count: int, round_s: float) -> str:
 
 def comparison_line(progress: Progress) -> str:
     """Return the progress of a comparison with a revision, as a line."""
-    head = f"gpuperf: against {display.escape(progress.revision)}"
+    head = f"gpuperf: against {escape(progress.revision)}"
     if progress.text:
-        return f"{head}: {display.escape(progress.text)}"
+        return f"{head}: {escape(progress.text)}"
     left, left_s = "", progress.left_s
     if progress.open_count and left_s is not None and left_s >= _LEAST_LEFT_S:
         left = f", about {display.about(left_s)} left"
@@ -596,7 +530,7 @@ def positional_ids(parts: Mapping[str, str]) -> str:
     Args:
         parts: The part of the id that counts positions, by test id.
     """
-    shown = display.escape(next(iter(parts.values())))
+    shown = escape(next(iter(parts.values())))
     more = ", …" if len(parts) > 1 else ""
     verb = "counts positions" if len(parts) == 1 else "count positions"
     return f"{display.plural(len(parts), 'id')} {verb} ({shown}{more}): name them with ids="
@@ -606,7 +540,7 @@ def changed_tests(names: Sequence[str]) -> str:
     """Return the line about improved tests with a source that differs from the stored sessions."""
     return (
         "the test itself changed since the stored sessions, so it is stored only by "
-        f"--gpuperf-update=all: {display.escape(display.some_of(names))}"
+        f"--gpuperf-update=all: {escape(display.some_of(names))}"
     )
 
 
@@ -619,10 +553,10 @@ def unstored_gains(names: Sequence[str], command: str) -> str:
 
         command: The command that stores them.
     """
-    shown = display.escape(display.some_of(names))
+    shown = escape(display.some_of(names))
     return (
         f"improved and not stored, so that a slowdown back to the old level passes: {shown}; "
-        f"store: {display.escape(command)}"
+        f"store: {escape(command)}"
     )
 
 
@@ -631,19 +565,19 @@ def unsteady_parameters(test_ids: Sequence[str]) -> str:
     tests = "this test" if len(test_ids) == 1 else f"these {len(test_ids)} tests"
     return (
         f"parameters differ in each process, so those of {tests} are not compared: "
-        f"{display.escape(display.some_of(test_ids))}"
+        f"{escape(display.some_of(test_ids))}"
     )
 
 
 def all_changed(why: str) -> str:
     """Return the line of --gpuperf-changed about a run that measured every test."""
-    return f"every test was measured: {display.escape(why)}"
+    return f"every test was measured: {escape(why)}"
 
 
 def installed_packages(paths: Sequence[str]) -> str:
     """Return the line about differing files that declare installed packages."""
     verb = "differs" if len(paths) == 1 else "differ"
-    names = display.escape(display.some_of(paths))
+    names = escape(display.some_of(paths))
     return f"{names} {verb}; both sides ran with the installed packages"
 
 
@@ -688,7 +622,7 @@ def stored_line(
         return nothing_stored(left_out or otherwise)
     stored = display.plural(count, "measurement")
     folders = ", ".join(sorted(changes))
-    text = display.escape(f"stored {stored} in {place} ({folders})")
+    text = escape(f"stored {stored} in {place} ({folders})")
     return f"{text}; not stored: {left_out}" if left_out else text
 
 
@@ -713,7 +647,7 @@ def dropped_lines(
     """
     tests = display.plural(len(removed), "test")
     sessions = display.plural(session_count, "session")
-    names = ", ".join(map(display.escape, removed))
+    names = ", ".join(map(escape, removed))
     yield f"dropped {tests} with {sessions}, no longer in the code: {names}"
     chosen = [f"--test={name}" for name in selecting(removed, kept=kept)]
     if len(chosen) > _MOST_TYPED:
@@ -770,7 +704,7 @@ def alone_line(
 
 def not_alone_line(reason: str) -> str:
     """Return the line of a session that is stored without values of tests alone."""
-    text = display.escape(reason)
+    text = escape(reason)
     return f"gpuperf: no test was measured alone for this session: {text}"
 
 
@@ -806,7 +740,7 @@ def twins_line(name: str, first: str, second: str) -> str:
         second: The second test, as typed on a command line.
     """
     files = [text.partition("::")[0] for text in (first, second)]
-    both = f"{display.escape(first)} and {display.escape(second)}"
+    both = f"{escape(first)} and {escape(second)}"
     if files[0] == files[1]:
         remedy = "give each of them an id of its own"
     else:
@@ -843,13 +777,13 @@ def ended_line(test_id: str) -> str:
     Args:
         test_id: The test that ended the process, or "" if something other than a test did.
     """
-    ended = f"{display.escape(test_id) or 'something'} ended pytest by os._exit(0)"
+    ended = f"{escape(test_id) or 'something'} ended pytest by os._exit(0)"
     return f"gpuperf: {ended}; nothing was judged, so the exit status is 1"
 
 
 def decided_line(verdict: Verdict) -> str:
     """Return the outcome of a test as a line."""
-    outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
+    outcome = f"{escape(verdict.metric)} {verdict.outcome.value}"
     return f"{short_id(verdict.key.test_id)}: {outcome}"
 
 
@@ -874,9 +808,7 @@ def _shift_lines(run: Run, width: int) -> Iterator[Line]:
     parts = []
     for shift in run.shifts:
         if shift.moved:
-            metric = (
-                "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
-            )
+            metric = "" if shift.metric == "time" else f" {escape(shift.metric)}"
             moved = display.change(shift.effect, limits=())
             controls = display.plural(shift.control_count, "control")
             bound = f"{shift.bound_class.value}-bound"
