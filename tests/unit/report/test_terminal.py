@@ -33,7 +33,7 @@ from pytest_gpuperf.model.run import (
 )
 from pytest_gpuperf.model.sample import Series, Source
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
-from pytest_gpuperf.report import summary, terminal
+from pytest_gpuperf.report import notices, summary, terminal
 from pytest_gpuperf.report.explanation import fitted, longrepr_lines
 from pytest_gpuperf.report.html.page import html_bytes
 from pytest_gpuperf.report.lines import Line, Style
@@ -823,10 +823,10 @@ def test_what_was_held_is_announced() -> None:
     """
     waited = "gpuperf: deciding 2 tests at the end of the run"
 
-    assert terminal.held_line(2, None) == waited
-    assert terminal.held_line(2, None, confirm_by=ConfirmBy.AGAINST) == waited
-    assert terminal.held_line(2, 0) == waited
-    assert terminal.held_line(2, 5) == (
+    assert notices.held_line(2, None) == waited
+    assert notices.held_line(2, None, confirm_by=ConfirmBy.AGAINST) == waited
+    assert notices.held_line(2, 0) == waited
+    assert notices.held_line(2, 5) == (
         f"{waited}; 5 fresh processes will measure suspected times and counts again"
     )
     compared = (
@@ -834,10 +834,10 @@ def test_what_was_held_is_announced() -> None:
     )
     possible = f"{compared} where that is possible"
     for confirm in (0, 5):
-        line = terminal.held_line(2, confirm, confirm_by=ConfirmBy.AGAINST)
+        line = notices.held_line(2, confirm, confirm_by=ConfirmBy.AGAINST)
         assert line == compared
-    assert terminal.held_line(2, 0, confirm_by=ConfirmBy.AUTO) == possible
-    assert terminal.held_line(2, 5, confirm_by=ConfirmBy.AUTO) == (
+    assert notices.held_line(2, 0, confirm_by=ConfirmBy.AUTO) == possible
+    assert notices.held_line(2, 5, confirm_by=ConfirmBy.AUTO) == (
         f"{possible}, else measured again by 5 fresh processes"
     )
 
@@ -853,21 +853,21 @@ def test_what_was_held_is_announced() -> None:
 def test_a_long_confirmation_is_announced(expected_s: float, takes: str) -> None:
     """Before it begins: a short one is over before the line is read."""
     again = "5 fresh processes will measure suspected times and counts again"
-    assert terminal.held_line(1, 5, expected_s=expected_s) == (
+    assert notices.held_line(1, 5, expected_s=expected_s) == (
         f"gpuperf: deciding 1 test at the end of the run; {again}{takes}"
     )
-    line = terminal.held_line(1, 5, confirm_by=ConfirmBy.AUTO, expected_s=expected_s)
+    line = notices.held_line(1, 5, confirm_by=ConfirmBy.AUTO, expected_s=expected_s)
     assert line.endswith(f"else measured again by 5 fresh processes{takes}")
-    assert "about" not in terminal.held_line(1, None, expected_s=expected_s)
+    assert "about" not in notices.held_line(1, None, expected_s=expected_s)
 
 
 def test_slow_calls_are_announced() -> None:
     """With their number, and what they come to."""
     key = RecordKey(test_id="tests/test_fit.py::test_fit[a]")
-    assert terminal.slow_line(key, 3, 31.0) == (
+    assert notices.slow_line(key, 3, 31.0) == (
         "gpuperf: test_fit[a]: the first call took 31.0 s; 3 more take about 93 s"
     )
-    assert terminal.slow_line(replace(key, name="b"), 1, 300.0) == (
+    assert notices.slow_line(replace(key, name="b"), 1, 300.0) == (
         "gpuperf: test_fit[a] b: the first call took 300 s; one more takes about 5 min"
     )
 
@@ -896,7 +896,7 @@ def test_a_comparison_says_how_far_it_is() -> None:
         left_s=240.0,
     )
     looked = replace(block, looked=True, elapsed_s=31.2)
-    lines = [terminal.comparison_line(p) for p in (begun, block, looked)]
+    lines = [notices.comparison_line(p) for p in (begun, block, looked)]
     ended = replace(looked, open_count=0, left_s=100.0)
 
     assert lines == [
@@ -904,9 +904,9 @@ def test_a_comparison_says_how_far_it_is() -> None:
         "gpuperf: against main: block 5 of at most 16, 1 test open, about 4 min left",
         "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, about 4 min left",
     ]
-    assert terminal.comparison_line(ended).endswith("3 of 3 tests decided")
+    assert notices.comparison_line(ended).endswith("3 of 3 tests decided")
     spent = replace(looked, left_s=0.4)
-    assert terminal.comparison_line(spent).endswith("2 of 3 tests decided")
+    assert notices.comparison_line(spent).endswith("2 of 3 tests decided")
 
 
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
@@ -1212,7 +1212,7 @@ def test_the_remedy_for_equal_ids_holds_both_files(
 ) -> None:
     """The folder that is named is one above both, from where pytest was started."""
     first, second = (f"{file}::test_it" for file in files)
-    line = terminal.twins_line("test_x.py::test_it", first, second)
+    line = notices.twins_line("test_x.py::test_it", first, second)
 
     assert f"test_x.py::test_it: {first} and {second}; " in line
     assert remedy in line
