@@ -43,6 +43,7 @@ from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed as names_of
+from pytest_gpuperf.report.escape import quoted
 from pytest_gpuperf.report.explanation import typed_command
 from pytest_gpuperf.report.lines import Column, document
 
@@ -478,7 +479,7 @@ def _chosen(
     absent = [name for name, ids in named.items() if not ids]
     shared = {n: ids for n, ids in named.items() if n != _ALL and len(ids) > 1}
     mistakes = [f"{store} has no session {', '.join(absent)}"] if absent else []
-    listing = f"gpuperf baseline list {display.quoted(store)}"
+    listing = f"gpuperf baseline list {quoted(store)}"
     remedies = [f"name one of: {listing}"] if absent else []
     for name, ids in shared.items():
         mistakes.append(f"{len(ids)} sessions have the number {name}")

@@ -52,7 +52,7 @@ from pytest_gpuperf.model.telemetry import (
     Health,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import csv_cell, prose
+from pytest_gpuperf.report.escape import csv_cell, escape, prose
 from pytest_gpuperf.report.lines import Column, document
 
 if TYPE_CHECKING:
@@ -153,9 +153,7 @@ def utilization(arguments: argparse.Namespace) -> int:
     return print_table(
         arguments.format,
         title="utilization",
-        table=_columns(
-            busy, prose if arguments.format == "markdown" else display.escape
-        ),
+        table=_columns(busy, prose if arguments.format == "markdown" else escape),
         remarks=_remarks(busy),
         content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )

@@ -40,8 +40,8 @@ from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides
 from pytest_gpuperf.pipeline.turn_server import Patience
 from pytest_gpuperf.pipeline.verdicts import Confirmed, gates
 from pytest_gpuperf.report.display import about, moved_fact, plural, some_of
-from pytest_gpuperf.report.terminal import installed_packages
-from pytest_gpuperf.report.terminal import unsteady_parameters as unsteady_line
+from pytest_gpuperf.report.notices import installed_packages
+from pytest_gpuperf.report.notices import unsteady_parameters as unsteady_line
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.worktree import Changes

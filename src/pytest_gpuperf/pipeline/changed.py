@@ -122,7 +122,6 @@ def _unchanged(
     parameters: Mapping[str, str | None],
     of_files: RecordKey,
 ) -> Unchanged:
-    """Look for each test in the newest stored files that have it."""
     device = site.device()
     slugs = slugs_of_machine(site.environment, None if device is None else device.name)
     left, same = set(parameters), set[str]()

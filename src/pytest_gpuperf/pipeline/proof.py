@@ -634,7 +634,6 @@ def without_tools(changes: Changes) -> Changes:
 
 
 def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
-    """Return whether a change may have an effect that no opened file shows."""
     root = Path(changes.root)
     for path in changes.differing:
         if _INSTALLS.search(path) or path.endswith(_BUILT):

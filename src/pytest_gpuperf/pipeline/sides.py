@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 
-__all__ = ["SideCommand", "Sides", "SidesRequest", "loaded_here", "open_sides"]
-
 # Long enough for a fresh tree, which has no byte code yet.
 _LEAST_PATIENCE_S = 20.0
 # Large, because the machine may be busier than a moment ago.

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from pytest_gpuperf.model.environment import BOARD, MACHINE
 from pytest_gpuperf.model.verdict import FAILING, Clue, Verdict
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import escape
 
 _CLUES: Mapping[Clue, str] = MappingProxyType(
     {
@@ -55,7 +56,7 @@ def origin(verdict: Verdict) -> str:
         text = f"the commit differs; so does {names}, but other tests are as fast"
     elif names:
         text = f"{text} ({names})"
-    return display.escape(f"{head}: {text}")
+    return escape(f"{head}: {text}")
 
 
 def other_board(*verdicts: Verdict) -> str:
@@ -67,7 +68,7 @@ def other_board(*verdicts: Verdict) -> str:
         return ""
     most = "" if len(found) == 1 else "up to "
     moved = display.change(max(moves, key=abs), limits=())
-    return display.escape(
+    return escape(
         f"another GPU than in the baseline ({'; '.join(sides)}): other tests and reference "
         f"workloads are slower on it, and {most}{moved} is taken out"
     )

@@ -21,6 +21,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import escape
 
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
@@ -523,7 +524,7 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
         files=display.plural(missing, "more run file"),
         commit=display.commit(None if span is None else span.last_commit) or "REV",
         quieter=quieter,
-        ended_in=display.escape(evidence.ended_in),
+        ended_in=escape(evidence.ended_in),
     )
 
 
@@ -675,7 +676,7 @@ def sentence(verdict: Verdict) -> str:
 
 def missed_assert(text: str) -> str:
     """Return the sentence about a failed assert on measured values."""
-    return f"its own assert did not hold: {display.escape(text)}"
+    return f"its own assert did not hold: {escape(text)}"
 
 
 def change(verdict: Verdict) -> str:
@@ -700,7 +701,7 @@ def change(verdict: Verdict) -> str:
         text += MARK
     if verdict.metric in {"time", verdict.key.name}:
         return text
-    return f"{display.escape(noun(verdict.metric))} {text}"
+    return f"{escape(noun(verdict.metric))} {text}"
 
 
 def changed_test(verdict: Verdict) -> str:
@@ -725,7 +726,7 @@ def in_suite(verdict: Verdict) -> str:
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
     moved = display.change(suite.effect, limits=())
-    return display.escape(
+    return escape(
         f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone: "
         "another test may have left state behind, or the machine was busy"
     )
@@ -740,7 +741,7 @@ def drifted(verdict: Verdict) -> str:
     # A larger step has a verdict of its own.
     quiet = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
     steps = ", in steps below the limit" if quiet else ""
-    return display.escape(
+    return escape(
         f"{_of_metric(verdict)}drifted {moved} since {display.date(drift.since_unix_s)} "
         f"({display.plural(drift.session_count, 'session')}){steps}: gpuperf history shows "
         "where"
@@ -755,7 +756,7 @@ def alone(verdict: Verdict) -> str:
         return ""
     alone_text, suite_text = display.pair(alone.measured, estimate.value, estimate.unit)
     was, _ = display.pair(alone.reference, estimate.value, estimate.unit)
-    return display.escape(
+    return escape(
         f"{_of_metric(verdict)}alone {alone_text}, in the suite {suite_text} (was {was}): "
         f"{_way_alone(verdict)} alone; no change"
     )
