@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
-from typing import overload
+from typing import Final, overload
 
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.environment import (
@@ -61,7 +61,7 @@ FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
 
 # Chances are calculated with 6 degrees of freedom, but sessions may have 3 (docs/judging.md
 # section 2). Far out, alarms then fall with the square root of the level only.
-_LEVEL_POWER = 2
+_LEVEL_POWER: Final = 2
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
@@ -544,8 +544,7 @@ def case_of(
     if len(usable) > 1:
         about = next((r for r in usable if estimate in r.estimates), about)
     comparable, differing, sources = _comparable(estimate, about, having, across)
-    oldest, newest = _by_age(comparable)
-    compared = _stored(newest)
+    oldest, compared = map(_stored, _by_age(comparable))
     of_name = metric_of(metric)
     if estimate is not None:
         better = Better(estimate.better) if estimate.better else Better.NEITHER
@@ -558,7 +557,7 @@ def case_of(
         current=SessionValue.of([*map(_ESTIMATE, now)], usable) if now else None,
         choice=choice,
         stored=compared,
-        oldest=_stored(oldest),
+        oldest=oldest,
         differences=differing,
         other_sources=sources,
         other_machines=other_machines,

@@ -1028,7 +1028,7 @@ def test_a_young_baseline_is_counted_where_a_revision_decided(
         against=Against(revision="v1.2", block_count=8),
         header=replace(run.header, options=options),
     )
-    said = screen(terminal.summary(run))
+    said = screen(below_title(run))
 
     assert ("the baseline has too few sessions" in said) is is_explained
     assert "too few sessions" in said.splitlines()[-1]
