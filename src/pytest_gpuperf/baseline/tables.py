@@ -106,6 +106,7 @@ _INDEXES = (
 _CLUSTERED = {"value", "detail", "part"}
 
 _DETERMINISTIC = msgspec.json.Encoder(order="deterministic")
+_LEAST_DEFLATED_BYTES = 64
 # Digits of the numbers that are stored as decimals.
 _DIGITS = 4
 # Two sessions that ran about as many tests have equal or neighbouring numbers.
@@ -354,8 +355,9 @@ def detail_bytes(
         return None
     packed = msgspec.msgpack.encode(detail)
     # The first byte tells whether the rest is deflated.
-    deflated = zlib.compress(packed, 1)
-    return b"\0" + packed if len(packed) <= len(deflated) else b"\1" + deflated
+    if len(packed) < _LEAST_DEFLATED_BYTES:
+        return b"\0" + packed
+    return b"\1" + zlib.compress(packed, 1)
 
 
 def _decimals(numbers: Sequence[float]) -> tuple[int, ...]:

@@ -143,7 +143,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with `pair_count` pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
-        return self.alpha * share / self.shard_count**_LEVEL_POWER
+        return self.alpha * share / float(self.shard_count) ** _LEVEL_POWER
 
 
 # The rule as stated in docs/judging.md.
