@@ -68,7 +68,7 @@ _UNDECIDED = {3: "nothing could be decided, with --strict"}
 _FORMAT = _Argument(
     "--format", "(text)", choices=("text", "json", "markdown"), default="text"
 )
-_METRICS = _Argument("--metrics A,B", "only these", metric_names)
+_METRICS = _Argument("--metrics A,B", "show only these metrics", metric_names)
 _STRICT = _Argument("--strict", "exit 3 if nothing could be decided")
 _STORE = _Argument("store STORE", "a folder, a .json file, or the URL of a database")
 _TESTS = _Argument(
@@ -77,9 +77,10 @@ _TESTS = _Argument(
     action="append",
 )
 _FOLDER = _Argument(
-    "--folder DIR", "where it is ($GPUPERF_CACHE_DIR, or the user's cache folder)"
+    "--folder DIR",
+    "the cache ($GPUPERF_CACHE_DIR, or a folder in the user's cache folder)",
 )
-_CHIP = _Argument("--chip CHIP", "GH100, or sm_90 (the chip of this machine)")
+_CHIP = _Argument("--chip CHIP", "a chip, as GH100 or sm_90 (the chip of this machine)")
 _NAMES = _Argument("names NAME", None, metric_names, nargs="+")
 
 # Every command, and below it its arguments in the order of its help.
@@ -99,8 +100,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--launches 3-5,8",
-        "these launches of a capture; without numbers every kernel launch, of a folder "
-        "of --gpuperf-record or a run with one",
+        "with numbers, only these launches of a capture; without numbers, every kernel "
+        "launch of a recording (--gpuperf-record), or of a run with one",
         launch_numbers,
         nargs="?",
         const=(),
@@ -155,7 +156,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "a run's JSON file, a recording or a store; the last one is a run; the shards of "
         "a run count as one; or two "
         ".ncu-rep captures; or two binaries with kernels, or folders of them; with "
-        "--against: tests, and pytest's options behind --",
+        "--against: tests, and options for pytest after --",
         file_name,
         nargs="*",
     ),
@@ -280,13 +281,13 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument("--digits N", "significant digits of openmetrics, 1 to 17 (3)", digits),
     _Command(
         "bisect",
-        "find the commit that made a test slower; pytest's options behind --",
+        "find the commit that made a test slower; options for pytest follow after --",
         "tests/test_gemm.py::test_gemm --good v1.2",
         "bisection:bisect",
         {
             0: "the commit is named",
             1: "there is no regression",
-            2: "wrong usage, as a test or metric that is not there",
+            2: "usage error, such as a test or a metric that does not exist",
             3: "undecided, or one of several",
             4: "nothing could be measured, as on a full disk",
         },
@@ -505,7 +506,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
             1: "degraded: no GPU, or counters, launches, energy or memory cannot be "
             "measured",
             2: "blocked: a GPU whose time cannot be measured, or --measure-peaks failed; "
-            "or wrong usage",
+            "or a usage error",
         },
     ),
     _FORMAT,
@@ -687,7 +688,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     *(_FORMAT, _FOLDER),
     _Command(
         "completion",
-        "print what makes a shell complete this command line",
+        "print a shell completion script",
         "bash",
         "arguments:completion",
     ),
@@ -719,13 +720,13 @@ def parser() -> argparse.ArgumentParser:
         description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
     )
     codes = {
-        1: "a limit failed, a change regressed, or a run that is verified lacks tests",
+        1: "a limit failed, a change regressed, or verify found that tests are missing",
         **_UNDECIDED,
-        INTERRUPTED: "interrupted; the codes of doctor are its own",
+        INTERRUPTED: "interrupted; doctor has exit codes of its own",
     }
     explain(command, "compare before.json after.json", codes)
     command.set_defaults(command=None)
-    command.add_argument("--version", action="store_true", help="print it")
+    command.add_argument("--version", action="store_true", help="print the version")
     whole, commands = command, {"": command.add_subparsers(metavar="COMMAND")}
     for row in _ROWS:
         if isinstance(row, _Argument):
