@@ -66,7 +66,10 @@ _UNDECIDED = {3: "nothing could be decided, with --strict"}
 
 # Arguments of several commands.
 _FORMAT = _Argument(
-    "--format", "(text)", choices=("text", "json", "markdown"), default="text"
+    "--format",
+    "output format (text)",
+    choices=("text", "json", "markdown"),
+    default="text",
 )
 _METRICS = _Argument("--metrics A,B", "show only these metrics", metric_names)
 _STRICT = _Argument("--strict", "exit 3 if nothing could be decided")
@@ -107,7 +110,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         const=(),
     ),
     _Argument(
-        "--kernel PATTERN", "launches of a capture, or kernels of a binary, by name"
+        "--kernel PATTERN",
+        "only launches of a capture, or kernels of a binary, with a matching name",
     ),
     _Argument(
         "--block THREADS",
@@ -117,21 +121,23 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument("--target CHIP", "only kernels of a binary for this chip, as sm_90a"),
     _Argument(
         "--nvtx RANGE",
-        "launches of a capture inside such an NVTX range, as forward/",
+        "only launches of a capture inside this NVTX range, as forward/",
         action="append",
     ),
     _Argument(
-        "--exclude RANGE", "no launches inside such an NVTX range", action="append"
+        "--exclude RANGE",
+        "no launches of a capture inside this NVTX range",
+        action="append",
     ),
     _METRICS,
     _Argument(
         "--list",
-        "each launch of a capture; without it more than ten are summed by kernel",
+        "list each launch of a capture; by default, more than ten are summed by kernel",
     ),
     _Argument(
         "--details",
-        "clocks, occupancy, throughput, rooflines, stalls and ncu's advice of each "
-        "launch, as a single one is shown",
+        "show clocks, occupancy, throughput, rooflines, stalls and ncu's advice of each "
+        "launch, as by default of a single launch",
     ),
     _Argument(
         "--sort",
@@ -185,8 +191,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--total",
-        "compare totals of two captures, not means per launch, where a kernel has other "
-        "numbers of launches",
+        "compare totals of two captures instead of means per launch, if a kernel has "
+        "different numbers of launches",
     ),
     _STRICT,
     _Argument("--budget TIME", "longest time of --against (10min)", duration),
@@ -237,7 +243,9 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         required=True,
     ),
     _Argument(
-        "--format", "(by the end of REPORT; html)", choices=("html", "markdown", "csv")
+        "--format",
+        "output format (by the suffix of REPORT; html)",
+        choices=("html", "markdown", "csv"),
     ),
     _Command(
         "merge",
@@ -294,9 +302,11 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _FORMAT,
     _Argument("test TEST", "one test, as pytest names it"),
-    _Argument("--good REV", "a fast revision", required=True),
-    _Argument("--bad REV", "a later, slow one (HEAD)", default="HEAD"),
-    _Argument("--metric NAME", "what got worse (time)", default="time"),
+    _Argument("--good REV", "a revision in which the test is fast", required=True),
+    _Argument(
+        "--bad REV", "a later revision in which the test is slow (HEAD)", default="HEAD"
+    ),
+    _Argument("--metric NAME", "the metric that got worse (time)", default="time"),
     _Argument(
         "--max-regression SHARE",
         "the smallest change that counts (5%%)",
@@ -305,14 +315,15 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--tests",
-        "skip commits whose test differs (same), or run each one's on both sides",
+        "skip commits with another source of the test (same), or run each commit's test on "
+        "both sides (mine)",
         choices=("same", "mine"),
         default="same",
     ),
-    _Argument("--build COMMAND", "builds a commit, in its folder"),
+    _Argument("--build COMMAND", "a command that builds a commit, run in its folder"),
     _Argument(
         "--carry FILE",
-        "a file that git ignores and a commit needs; may be repeated",
+        "a file that git ignores and each commit needs; may be repeated",
         action="append",
     ),
     _Argument(
@@ -604,18 +615,18 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--format",
-        "csv has a row for each reading (text)",
+        "output format; csv has a row for each reading (text)",
         choices=("text", "json", "csv", "markdown"),
         default="text",
     ),
     _Argument(
         "--weights ai|hpc|mem|A,B,C,D",
-        "what the score weighs: a preset, or weights of SM, tensor, DRAM and graphics (ai)",
+        "weights of the score: a preset, or those of SM, tensor, DRAM and graphics (ai)",
         default="ai",
     ),
     _Argument(
         "--interval TIME",
-        "between two readings, where the file has no times (1s)",
+        "time between two readings, if the file has no times (1s)",
         duration,
         default=1.0,
     ),
