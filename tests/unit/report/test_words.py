@@ -776,14 +776,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             Reason.SIDE_WITHOUT_VALUE,
             Cause.NOT_REACHED,
             against=BESIDE,
-            lines=(
-                "the process was not heard of for 30 s in t.py::test_a, and was ended",
-            ),
+            lines=("the process sent nothing for 30 s in t.py::test_a, and was ended",),
             ended_in="t.py::test_a",
         ),
         (
             "the processes were ended in an earlier test",
-            "the process was not heard of for 30 s in t.py::test_a, and was ended",
+            "the process sent nothing for 30 s in t.py::test_a, and was ended",
         ),
         "let t.py::test_a, which runs before it, finish, or deselect it",
         "",
