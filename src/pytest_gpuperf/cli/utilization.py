@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _START = Moment(monotonic_s=0.0, unix_s=0.0)
 _READINGS = (
     "name the output of dcgmi dmon, dcgm-exporter, nvidia-smi dmon or nvidia-smi "
-    "--format=csv with its head, or a run that was measured with --gpuperf-telemetry"
+    "--format=csv with its header, or a run that was measured with --gpuperf-telemetry"
 )
 # What recognizes a tool by a line, and what reads its output.
 _READERS = (
@@ -197,7 +197,7 @@ def _translated(text: str, interval_s: float, name: str) -> Telemetry:
     if known is not None:
         raise CaptureFormatError(known.message, remedy=known.remedy, path=name)
     is_empty = not text.strip()
-    message = "it is the output of none of the tools that are read"
+    message = "it is not the output of a supported tool"
     raise CaptureFormatError(
         "it is empty" if is_empty else message, remedy=_READINGS, path=name
     )

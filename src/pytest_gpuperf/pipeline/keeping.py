@@ -535,7 +535,7 @@ def _stored_lines(
         yield notices.company_line(session.ran_count or 0, [*others.values()])
     accepted = [plan for plan in planned.plans if plan.dropped_count]
     if accepted:
-        # `_seen` prints the number of sessions still wanted.
+        # `_seen` prints the number of sessions still recommended.
         names = listed(str(plan.change.key) for plan in accepted)
         count = max(plan.dropped_count for plan in accepted)
         yield f"accepted {names}: {display.plural(count, 'session')} dropped"
@@ -568,19 +568,22 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     effects = _effects_seen(suite, cases, keys)
     if effects:
         later = _effects_seen(suite, cases, keys, more_sessions=MORE_SESSIONS)
-        seen = display.least(median([*effects.values()]))
-        text += f" and detects slowdowns of {seen} or more"
-        more = f"with {MORE_SESSIONS} more: {display.least(median([*later.values()]))}"
-        if len(effects) > 1:
-            worst = max(effects, key=effects.__getitem__)
-            text += f" in half of its tests, {display.least(effects[worst])} in {worst}"
-            more += f" and {display.least(later[worst])}"
-        text += f" ({more})"
+        worst = max(effects, key=effects.__getitem__)
+        now, then = (
+            (display.least(median([*some.values()])), display.least(some[worst]))
+            for some in (effects, later)
+        )
+        seen, more = now[0], then[0]
+        if now[0] != now[1]:
+            seen = f"{now[0]} (median test) to {now[1]} ({worst})"
+            more = f"{then[0]} to {then[1]}"
+        later_text = f"with {MORE_SESSIONS} more sessions from {more}"
+        text += f": it detects slowdowns from {seen}, {later_text}"
     missing = most_sessions - fewest
     if missing <= 0:
         yield text
         return
-    yield f"{text}; {missing} more wanted"
+    yield f"{text}; {missing} more recommended"
     yield f"store another session: {_storing(suite)}"
 
 

@@ -53,8 +53,8 @@ _REPRODUCE, _ACCEPT = "reproduce", "accept"
 _COMMANDS = tuple(
     f"{word}:"
     for word in (
-        *(_REPRODUCE, _ACCEPT, "if meant"),
-        *("if removed", "if renamed", "take back"),
+        *(_REPRODUCE, _ACCEPT, "if intended"),
+        *("if removed", "if renamed", "to restore"),
     )
 )
 # The run's JSON file in a command, if the run wrote none.

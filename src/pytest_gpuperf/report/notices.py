@@ -53,7 +53,7 @@ def held_line(
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
         revision = escape(revision)
-        text += f"; they are compared with {revision}, interleaved in fresh processes"
+        text += f", by comparing them with {revision} in alternating fresh processes"
     if confirm is None:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
@@ -110,8 +110,8 @@ def comparison_line(progress: Progress) -> str:
 def side_by_side(workers_count: int) -> str:
     """Return the line about host times that xdist workers measured side by side."""
     return (
-        f"host times were measured side by side, by {workers_count} xdist workers; -n0"
-        " measures them alone"
+        f"{workers_count} xdist workers measured host times at the same time; -n0 measures "
+        "them one after another"
     )
 
 
@@ -119,8 +119,8 @@ def measured_elsewhere(test_count: int) -> str:
     """Return the line about tests that no process started here can measure again."""
     tests = display.plural(test_count, "test")
     return (
-        f"{tests} not measured again for --gpuperf-runs: other machines, or other facts, "
-        "than those of this process; start pytest on each machine by itself"
+        f"{tests} not measured again for --gpuperf-runs: measured on another machine, or "
+        "under other conditions, than this process has; start pytest on each machine itself"
     )
 
 
@@ -133,8 +133,11 @@ def positional_ids(parts: Mapping[str, str]) -> str:
     """
     shown = escape(next(iter(parts.values())))
     more = ", …" if len(parts) > 1 else ""
-    verb = "counts positions" if len(parts) == 1 else "count positions"
-    return f"{display.plural(len(parts), 'id')} {verb} ({shown}{more}): name them with ids="
+    ids = "id contains" if len(parts) == 1 else "ids contain"
+    return (
+        f"{len(parts)} test {ids} a position ({shown}{more}), which moves if parameters are "
+        "added: name the parameters with ids="
+    )
 
 
 def changed_tests(names: Sequence[str]) -> str:
@@ -156,8 +159,8 @@ def unstored_gains(names: Sequence[str], command: str) -> str:
     """
     shown = escape(display.some_of(names))
     return (
-        f"improved and not stored, so that a slowdown back to the old level passes: {shown}; "
-        f"store: {escape(command)}"
+        f"improved, but not stored: {shown}; a slowdown back to the old level would pass; "
+        f"to store it: {escape(command)}"
     )
 
 
@@ -255,7 +258,7 @@ def dropped_lines(
         # Without names, the command restores everything that was dropped last.
         chosen = []
     command = typed_command("gpuperf", "baseline", "restore", place, *chosen)
-    yield f"take back: {command}"
+    yield f"to restore: {command}"
 
 
 def not_dropped_lines(
@@ -273,8 +276,8 @@ def not_dropped_lines(
     """
     tests = display.plural(len(doubted), "test")
     yield (
-        f"not dropped: {tests} of the baseline that this project may never have had, "
-        f"since no session measured them together with a test of this run: {listed(doubted)}"
+        f"not dropped: {tests} of the baseline may belong to another project, because no "
+        f"session measured them together with a test of this run: {listed(doubted)}"
     )
     chosen = [f"--test={name}" for name in selecting(doubted, kept=kept)]
     typed = ("gpuperf", "baseline", "drop", place, "all", *chosen[:_MOST_TYPED])
@@ -324,8 +327,8 @@ def company_line(count: int, others: Sequence[int]) -> str:
         ran = f"{least} to {ran}"
     sessions = display.plural(len(others), "stored session")
     return (
-        f"gpuperf: this run ran {display.plural(count, 'test')}, {sessions} ran {ran}: a "
-        "session is compared with those that ran about as many (at least half)"
+        f"gpuperf: this run ran {display.plural(count, 'test')}, but {sessions} ran {ran}: "
+        "only sessions with about as many tests (at least half) are compared"
     )
 
 

@@ -371,7 +371,7 @@ def _undecided(
         # The store has the test; its marker has max_regression="off".
         reason = "without a limit"
     else:
-        reason = "without marker limit or baseline"
+        reason = "without a limit or a baseline"
     texts = []  # Undecided second verdicts.
     for name in _OPEN_ORDER:
         verdicts = [v for v in counted.open_beside.values() if v.outcome == name]

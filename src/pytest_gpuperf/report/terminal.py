@@ -213,16 +213,18 @@ def _drift_lines(run: Run, width: int) -> Iterator[Line]:
     typed = ("gpuperf", "baseline", "accept", store_name(options), file)
     command = typed_command(*typed, *(f"--test={name}" for name in names))
     if "gpuperf_json" not in options:
-        text = f"a drift is accepted from a report of this run: --gpuperf-json={file}"
+        text = (
+            f"to accept a drift, write a report of the run first: --gpuperf-json={file}"
+        )
         yield from wrapped(text, width=width)
-    yield Line(f"if meant: {command}")
+    yield Line(f"if intended: {command}")
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:
     absent = run.header.completeness.absent
     if absent:
         tests = listed(map(short_id, absent))
-        text = f"in the baseline and not in this run: {tests}"
+        text = f"in the baseline, but not in this run: {tests}"
         yield from wrapped(text, width=width, style=Style.DOUBT)
     removed = run.header.completeness.removed
     if removed:

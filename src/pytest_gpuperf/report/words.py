@@ -246,7 +246,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             f"store new sessions; or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.OF_NOTHING): (
-            f'limit the number itself, as by limits="retries <= 3", or {_BY_REVISION}'
+            f'limit the number itself, for example limits="retries <= 3", or {_BY_REVISION}'
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             f"record {{least}} or more steps of the loop, or {_BY_REVISION}"
@@ -273,8 +273,8 @@ _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
         VoidCode.OTHER_TRACER: (
             "fresh processes ran with other tracers or modes than the suite",
             (
-                "measure without a tracer or profiler, and set what changes all code, as "
-                "PYTHONMALLOC, before pytest starts"
+                "measure without a tracer or profiler, and set variables that change all "
+                "code, such as PYTHONMALLOC, before pytest starts"
             ),
         ),
         VoidCode.OTHER_MACHINE: (
@@ -319,7 +319,7 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
             "let {ended_in}, which runs before it, finish, or deselect it"
         ),
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEVER_TOGETHER): (
-            "let several processes run it at once, as by a free port or by tmp_path"
+            "let several processes run it at once, for example with a free port or tmp_path"
         ),
         (Reason.TEST_CHANGED, None): (
             "run today's tests on both sides with --gpuperf-against-tests=mine"
@@ -498,7 +498,7 @@ _WHICH = {
     "allocator": "with this allocator",
     "peak": "with this peak",
     "python_mode": "in this mode of Python",
-    "tracer": "traced alike",
+    "tracer": "with this tracer",
     PARAMETERS: "with these parameters",
     UNIT: "in this unit",
     BETTER: "with this direction",
@@ -658,7 +658,7 @@ def sentence(verdict: Verdict) -> str:
         text = _OF_FACTS.get(facts, text).format(side=side)
     if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
-            return "Each side kept another kernel."
+            return "Each side always ran a kernel of its own."
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
         return text
@@ -676,7 +676,7 @@ def sentence(verdict: Verdict) -> str:
 
 def missed_assert(text: str) -> str:
     """Return the sentence about a failed assert on measured values."""
-    return f"its own assert did not hold: {escape(text)}"
+    return f"its own assert failed: {escape(text)}"
 
 
 def change(verdict: Verdict) -> str:
@@ -769,7 +769,7 @@ def _of_metric(verdict: Verdict) -> str:
 def _way_alone(verdict: Verdict) -> str:
     alone, estimate = verdict.alone, verdict.estimate
     if alone is None or estimate is None or alone.measured == estimate.value:
-        return "no other"
+        return "no different"
     is_more = alone.measured > estimate.value
     if verdict.metric == "time" or estimate.unit == "s":
         return "slower" if is_more else "faster"
@@ -791,7 +791,7 @@ def _other_alone(verdict: Verdict) -> str:
     )
     evidence = verdict.evidence or _NOTHING
     if evidence.lines:
-        return f"{values}: alike by chance, perhaps: no session stored it alone"
+        return f"{values}: perhaps equal by chance: no stored session measured it alone"
     ran = evidence.ran
     if ran is not None:
         return (

@@ -306,7 +306,7 @@ def test_a_row_without_verdict_says_what_it_came_to() -> None:
         "test_skipped": "skipped",
         "test_held": "passed",
     }
-    assert loud == ["", "its own assert did not hold: time 1 ms <= 1 us"]
+    assert loud == ["", "its own assert failed: time 1 ms <= 1 us"]
 
 
 def test_a_verdict_speaks_before_an_assert_that_held() -> None:
@@ -576,7 +576,7 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),))
 
     assert summary.judged_line(run).text == (
-        "judged 0 of 1: 1 without marker limit or baseline"
+        "judged 0 of 1: 1 without a limit or a baseline"
     )
 
     options = {"gpuperf_baseline": ".gpuperf"}
@@ -879,7 +879,7 @@ def test_the_last_line_adds_up_to_all_tests() -> None:
     )
 
     assert summary.judged_line(run).text == (
-        "judged 1 of 5: 1 regressed; 1 without marker limit or baseline, "
+        "judged 1 of 5: 1 regressed; 1 without a limit or a baseline, "
         "1 without a result, 2 without a measurement"
     )
 
