@@ -26,7 +26,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
-from pytest_gpuperf.judge.case import newest_case, newest_reference
+from pytest_gpuperf.judge.history import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.model.checkout import is_of
@@ -46,6 +46,7 @@ from pytest_gpuperf.pipeline.memory import damage_remedy, slug_of
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed as names_of
+from pytest_gpuperf.report.escape import quoted
 from pytest_gpuperf.report.explanation import typed_command
 from pytest_gpuperf.report.lines import Column, document
 
@@ -496,7 +497,7 @@ def _chosen(
     absent = [name for name, ids in named.items() if not ids]
     shared = {n: ids for n, ids in named.items() if n != _ALL and len(ids) > 1}
     mistakes = [f"{store} has no session {', '.join(absent)}"] if absent else []
-    listing = f"gpuperf baseline list {display.quoted(store)}"
+    listing = f"gpuperf baseline list {quoted(store)}"
     remedies = [f"name one of: {listing}"] if absent else []
     for name, ids in shared.items():
         mistakes.append(f"{len(ids)} sessions have the number {name}")
