@@ -548,7 +548,7 @@ def case_of(
         current=SessionValue.of([*map(_ESTIMATE, now)], usable) if now else None,
         choice=choice,
         stored=compared,
-        oldest=_stored(oldest),
+        oldest=_stored(oldest) if oldest else NO_SESSIONS,
         differences=differing,
         other_sources=sources,
         other_machines=other_machines,
@@ -742,28 +742,6 @@ def _comparable(
     if not equal:
         return (), apart[-1], ()
     return equal, NO_FACTS, ()
-
-
-def comparable_sessions(
-    value: SessionValue,
-    record: StoredRecord,
-    sessions: Sequence[StoredRecord],
-    *,
-    across: Collection[str] = (),
-) -> int:
-    """
-    Count the stored sessions that a value of today may be compared with.
-
-    Args:
-        value: The value.
-
-        record: The session of the value.
-
-        sessions: The stored sessions of the same measurement.
-
-        across: Facts that may differ.
-    """
-    return len(values_alike(value, record, sessions, across=across))
 
 
 def unsteady_tests(records: Iterable[Record]) -> frozenset[str]:

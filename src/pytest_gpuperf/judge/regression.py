@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from pytest_gpuperf.compute.drift import LEAST_SESSIONS
 from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
-from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
     Ruling,
     comparable,
@@ -24,16 +24,14 @@ from pytest_gpuperf.judge.rule import (
     verdict_of,
     worsening_of,
 )
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Record, Role, StoredRecord
-from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import (
     Outcome,
     Reason,
     Verdict,
-    VerdictEvidence,
 )
 
 if TYPE_CHECKING:
@@ -130,6 +128,31 @@ def settle(
     from pytest_gpuperf.judge.drift import with_drifts
 
     return with_drifts(decided, cases, references, policy)
+
+
+def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]:
+    """
+    Return how many times as slow reads beyond a core's caches are, by host.
+
+    Args:
+        references: Times of reference workloads in this session, the stored sessions and
+            the fresh processes, which count where they are faster.
+
+    Returns:
+        The factor against the slowest stored session. A host without such reads, now or in
+        a stored session, is left out.
+    """
+    factors: dict[Host | None, float] = {}
+    for reference in references:
+        stored = [median(s.value.run_values) for s in reference.stored]
+        now = [
+            median(value.run_values)
+            for value in (reference.current, reference.fresh)
+            if value is not None
+        ]
+        if reference.bound_class is BoundClass.CACHE and stored and now:
+            factors[reference.host] = min(now) / max(stored)
+    return factors
 
 
 def shown(
@@ -448,61 +471,6 @@ def with_suite(
         else verdict
         for verdict in verdicts
     )
-
-
-def with_kernels(
-    verdict: Verdict, records: Sequence[Record], sessions: Sequence[StoredRecord]
-) -> Verdict:
-    """
-    Add the kernels of then and now to a verdict, with their times.
-
-    Args:
-        verdict: The verdict on a change.
-
-        records: All records of the same measurement. If there are fresh processes, only
-            they count.
-
-        sessions: The stored sessions of the same measurement.
-    """
-    evidence = verdict.evidence or VerdictEvidence()
-    moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
-    if verdict.of_revision or not (moved or evidence.kernels is not None):
-        return verdict
-    # Needed only where a value moved.
-    from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
-
-    deciding = [record for record in records if record.role is Role.CONFIRM] or records
-    then, now = evidence.kernels or (
-        usual_choice([session.choice for session in sessions]),
-        usual_choice([record.choice for record in deciding]),
-    )
-    if None in {then.choice, now.choice}:
-        return verdict
-    kernels = evidence.kernels
-    if then.choice != now.choice:
-        kernels = (
-            named(then, _known(then.choice, records, sessions)),
-            named(now, _known(now.choice, records, sessions)),
-        )
-    own_number = verdict.estimate is not None and verdict.estimate.source == Source.USER
-    found = None
-    if not own_number:
-        found = account(
-            [session.kernels for session in sessions if session.choice == then.choice],
-            totals_of(deciding, now.choice),
-        )
-    if kernels is None and found is None:
-        return verdict
-    return replace(verdict, evidence=replace(evidence, kernels=kernels, account=found))
-
-
-def _known(
-    choice: str | None, records: Sequence[Record], sessions: Sequence[StoredRecord]
-) -> Sequence[Sequence[KernelTotal]]:
-    from pytest_gpuperf.compute.kernels import totals_of
-
-    seen = totals_of(records, choice)
-    return seen or [one.kernels for one in sessions if one.choice == choice]
 
 
 def _with_suite(
