@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
-from typing import overload
+from typing import Final, overload
 
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.environment import (
     BETTER,
+    BOARD,
+    MACHINE,
     PARAMETERS,
     TEST,
     UNIT,
@@ -55,6 +57,11 @@ _VALUE, _SESSION, _CHOICE = (
 )
 # Files give the same value every time.
 FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
+
+
+# Chances are calculated with 6 degrees of freedom, but sessions may have 3 (docs/judging.md
+# section 2). Far out, alarms then fall with the square root of the level only.
+_LEVEL_POWER: Final = 2
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
@@ -106,8 +113,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
         selected: Whether suspects are confirmed. Files of whole runs were not selected for
             being bad, so their changes need no confirmation.
 
-        shard_count: Number of shards of the run. Each of them has an equal share of the
-            chance of a false alarm.
+        shard_count: Number of shards of the run. All of them together alarm about as
+            seldom as one run.
     """
 
     alpha: float = 0.01
@@ -136,7 +143,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with `pair_count` pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
-        return self.alpha * share / self.shard_count
+        return self.alpha * share / float(self.shard_count) ** _LEVEL_POWER
 
 
 # The rule as stated in docs/judging.md.
@@ -498,6 +505,7 @@ def case_of(
     other_machines: tuple[str, ...] = (),
     default_limit: bool = False,
     session: Session | None = None,
+    machine: str | None = None,
 ) -> Case:
     """
     Build the case of a metric from measured records and stored sessions.
@@ -523,6 +531,8 @@ def case_of(
 
         session: The session that measured, with the number of tests that ran. If None, that
             number is unknown and all stored sessions are compared.
+
+        machine: Label or hash of the machine that measured, or None if unknown.
     """
     usable = [record for record in records if record.void is None]
     sessions, having = _held(stored, metric, session_id)
@@ -534,8 +544,7 @@ def case_of(
     if len(usable) > 1:
         about = next((r for r in usable if estimate in r.estimates), about)
     comparable, differing, sources = _comparable(estimate, about, having, across)
-    oldest, newest = _by_age(comparable)
-    compared = _stored(newest)
+    oldest, compared = map(_stored, _by_age(comparable))
     of_name = metric_of(metric)
     if estimate is not None:
         better = Better(estimate.better) if estimate.better else Better.NEITHER
@@ -548,7 +557,7 @@ def case_of(
         current=SessionValue.of([*map(_ESTIMATE, now)], usable) if now else None,
         choice=choice,
         stored=compared,
-        oldest=_stored(oldest) if oldest else NO_SESSIONS,
+        oldest=oldest,
         differences=differing,
         other_sources=sources,
         other_machines=other_machines,
@@ -556,7 +565,7 @@ def case_of(
         void=None if usable else first.void,
         bound_class=first.bound_class,
         kind=first.kind,
-        moved=_moved(first, compared, sessions),
+        moved=_moved(first, compared, sessions, machine),
         default_limit=default_limit,
         notes=waits_in(usable),
         facts=(
@@ -861,10 +870,15 @@ def _by_age(pairs: Sequence[_Pair]) -> tuple[Sequence[_Pair], Sequence[_Pair]]:
 
 
 def _moved(
-    record: Record, comparable: StoredValues, sessions: Sequence[StoredRecord]
+    record: Record,
+    comparable: StoredValues,
+    sessions: Sequence[StoredRecord],
+    machine: str | None,
 ) -> Facts:
     """
     Return the soft facts that differ from the newest comparable session.
+
+    The machine is among them if it differs and another GPU measured.
 
     The test counts as moved if any comparable session ran another version of it, because
     the mean includes that version.
@@ -874,15 +888,17 @@ def _moved(
     ids = comparable.listed.ids
     newest = ids[-1]
     then: Mapping[str, str] | None = None
-    other = None
+    other = machine_then = None
     for session in sessions:  # Called for each test: not four generators.
         if session.session.id not in ids:
             continue
         if then is None and session.session.id == newest:
-            then = session.soft_facts
+            then, machine_then = session.soft_facts, session.session.machine
         if session.test_digest not in {None, record.test_digest}:
             other = session.test_digest
     moved = differences(record.soft_facts, then or {})
+    if BOARD in moved and machine and machine_then not in {None, machine}:
+        moved[MACHINE] = (machine_then, machine)
     if other is not None and record.test_digest is not None:
         moved[TEST] = (other, record.test_digest)
     return moved or NO_FACTS

@@ -22,7 +22,7 @@ from pytest_gpuperf.judge.case import (
     direction,
 )
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
-from pytest_gpuperf.model.environment import family_of
+from pytest_gpuperf.model.environment import BOARD, MACHINE, WORKERS, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import KERNEL_SET, METRICS, Better, Family
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
-_HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})
+_HARMLESS = frozenset({BOARD, MACHINE, WORKERS})
 # With fewer steps, the slowest steps move the median of a loop (docs/steps.md).
 _ENOUGH_STEPS = 30
 # A smaller move of the clock may be an error of reading: the clock has steps of 15 MHz,

@@ -131,7 +131,7 @@ def _cases(
     if records[0].kind is Kind.RECORD and name not in held:
         held = {**held, name: None}  # A recorded number is at least shown.
     stored = suite.memory.sessions(records[0], held.keys())
-    session_id = suite.site.session_of(records[0].host).id
+    session = suite.site.session_of(records[0].host)
     cases: list[ComparedCase] = []
     for metric, most in held.items():
         # The first measurement reports a metric of which the test has no value.
@@ -143,7 +143,8 @@ def _cases(
                 stored,
                 metric=metric,
                 limit=most,
-                session_id=session_id,
+                session_id=session.id,
+                machine=session.machine,
                 across=suite.config.compare_across | across,
                 other_machines=other_machines,
                 default_limit=not (measured.max_regression or suite.config.names_limit),

@@ -150,11 +150,8 @@ def is_kept_data(value: object) -> bool:
     elif not value:
         return False
     is_small = getattr(value, "nbytes", sys.getsizeof(value)) <= _MOST_BYTES
-    return is_small and _are_plain([_without_class(value)])
-
-
-def _without_class(value: Any) -> object:  # noqa: ANN401 - a container
-    return list.copy(value) if isinstance(value, list) else value
+    plain = list.copy(value) if isinstance(value, list) else value
+    return is_small and _are_plain([plain])
 
 
 def _is_added(then: Place, now: Place) -> bool:
@@ -215,7 +212,11 @@ def places(request: TimedCall) -> list[Place]:
         for name, item, find in _look(place, value, pending):
             state = _STATES.get(type(item))
             if type(item) is ndarray:
-                state = _array_state(item)
+                state = (
+                    _NUMPY
+                    if item.flags.writeable and not item.dtype.hasobject
+                    else None
+                )
             size_bytes = getattr(item, "nbytes", sys.getsizeof(item))
             # Several names stand for None, and each may get a result.
             key = id(item) if item is not None else name
@@ -365,10 +366,6 @@ def _is_file_of_project(file: str) -> bool:
     return not any(folder in file for folder in _INSTALLED)
 
 
-def _array_state(value: Any) -> _State | None:  # noqa: ANN401 - any object
-    return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
-
-
 def _same_items(value: Any, kept: Any) -> bool:  # noqa: ANN401 - a list or a deque
     return len(value) == len(kept) and all(map(operator.is_, value, kept))
 
@@ -419,7 +416,6 @@ def _are_plain(values: Iterable[object]) -> bool:
 
 
 def _result_of(value: Any) -> object:  # noqa: ANN401 - any object
-    """Return the result of a future that has one, else the value itself."""
     futures: Any = sys.modules.get("concurrent.futures")
     if futures is None or type(value) is not futures.Future or not value.done():
         return value

@@ -109,15 +109,10 @@ def _promises(kind: type) -> bool:
         return not issubclass(kind, _IDLE)
     if issubclass(kind, CoroutineType) or _end_of(kind):
         return True
-    if hasattr(kind, "__dask_graph__") or _is_lazy_table(kind):
+    is_table = kind.__module__.partition(".")[0] in _LAZY_TABLES
+    if hasattr(kind, "__dask_graph__") or (is_table and hasattr(kind, "collect")):
         return True
     return issubclass(kind, _GROUPS) and type(kind.__iter__) is FunctionType
-
-
-def _is_lazy_table(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _LAZY_TABLES and hasattr(
-        kind, "collect"
-    )
 
 
 def _end_of(kind: type) -> tuple[str, object] | None:
