@@ -5,27 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from pytest_gpuperf.compute.change import is_exact
+from pytest_gpuperf.compute.change import holm, is_exact
 from pytest_gpuperf.compute.contrast import contrasts
 from pytest_gpuperf.compute.machine import common_moves
+from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.compute.suspects import classes_apart
-from pytest_gpuperf.judge.case import POLICY, Case, Reference
+from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.confirmation import (
     Confirmation,
     Retest,
     confirmation_elsewhere,
     confirmation_of,
 )
-from pytest_gpuperf.judge.look import FirstLook, Name
+from pytest_gpuperf.judge.look import FirstLook, Look, Name
 from pytest_gpuperf.judge.rule import confirmed_comparison, reference_comparisons
-from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.environment import Host
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.run import MachineShift
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 # The multiples of this fraction of a circle never lie close together, for any number of
 # multiples. Any first part of the tests in this order comes from all over the run.
 _GOLDEN_FRACTION = (math.sqrt(5) - 1) / 2
+
+# A case that is unchanged in fresh processes may still be better by a whole limit. With
+# a gap of two limits, the value of the suite lies beyond the limit in any case
+# (docs/judging.md section 2).
+_GAP_LIMITS = 2.0
+# At this distance the p-value of the test alone is enough: noise hardly makes a value
+# larger by a half, and with few sessions no adjusted p-value of a test is small
+# (docs/judging.md section 2).
+_FAR = 0.5
+_CLEARED = frozenset({Outcome.UNCHANGED, Outcome.BLIND, Outcome.IMPROVED})
 
 
 class Candidate(Frozen, frozen=True, kw_only=True):
@@ -161,3 +173,88 @@ def machine_shifts(
         for group, move in sorted(moves.items())
         if group in groups
     )
+
+
+def with_suite(
+    verdicts: Sequence[Verdict],
+    cases: Sequence[Case],
+    looks: Sequence[Look],
+    policy: Policy = POLICY,
+    *,
+    strict: bool = False,
+) -> tuple[Verdict, ...]:
+    """
+    Add the change seen in the suite to verdicts, if far worse than in fresh processes.
+
+    The change is reported for a suspect that was measured again and did not regress.
+    (Without a second measurement the value is the first one, and there is no gap.) The
+    first value must be a regression by the rule of the whole run, and the whole interval of
+    its samples must lie more than two limits from the value of the fresh processes. If the
+    interval lies very far from that value, the probability of the test alone is enough.
+
+    Args:
+        verdicts: The verdicts of the gated cases, by fresh processes if there were any.
+
+        cases: All pairs of test and metric of the run.
+
+        looks: The first look at the cases, in the same order.
+
+        policy: The rule's constants.
+
+        strict: Whether such a test becomes undecided, instead of only being reported.
+    """
+    likely = [
+        (case, look.change.p_worse)
+        for case, look in zip(cases, looks, strict=True)
+        if case.limit is not None
+        and look.change is not None
+        and look.change.p_worse is not None
+    ]
+    adjusted = holm([p_value for _, p_value in likely])
+    level = policy.level(len(likely))
+    # The smallest gap to report, for every case unlikely to be noise.
+    least = {
+        case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
+        for (case, p_value), sure in zip(likely, adjusted, strict=True)
+        if p_value < policy.alpha
+    }
+    by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
+    return tuple(
+        _with_suite(verdict, *by_name[name], least[name], strict=strict)
+        if (name := (verdict.key, verdict.metric)) in least
+        else verdict
+        for verdict in verdicts
+    )
+
+
+def _with_suite(
+    verdict: Verdict, case: Case, look: Look, least_gap: float, *, strict: bool
+) -> Verdict:
+    first, alone = look.change, verdict.change
+    if first is None or alone is None or case.estimate is None:
+        return verdict
+    lacks = verdict.evidence is not None and bool(verdict.evidence.lacking)
+    # With several processes, all but the first are fresh processes already.
+    if verdict.outcome is Outcome.REGRESSED or first.run_count > 1 or lacks:
+        return verdict
+    if first.effect is None or alone.effect is None:  # No change is relative to 0.
+        return verdict
+    sign = case.sign
+    fresh = min((sign * effect for effect in verdict.confirmations), default=0.0)
+    # All fresh processes have most of it, too. A strict run must not be cleared by that.
+    is_alone = verdict.outcome not in _CLEARED and fresh > sign * first.effect / 2
+    # Machine drift is both included and corrected for, and the smaller gap counts.
+    worst_alone = max(sign * alone.effect, sign * _relative(alone.current, alone))
+    # The better end of the interval, because a short disturbance widens the interval.
+    end = case.estimate.high if sign < 0 else case.estimate.low
+    best = case.estimate.value if end is None else end
+    if is_alone or sign * _relative(best, first) - worst_alone <= least_gap:
+        return verdict
+    marked = replace(verdict, in_suite=first)
+    if not strict or verdict.outcome not in _CLEARED:
+        return marked
+    return replace(marked, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOWER_IN_SUITE)
+
+
+def _relative(value: float, change: Change) -> float:
+    return relative_change(value, change.reference)

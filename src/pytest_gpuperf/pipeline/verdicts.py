@@ -22,7 +22,7 @@ from pytest_gpuperf.judge.limit import (
     straddles,
 )
 from pytest_gpuperf.judge.look import look_policy, plan_retests
-from pytest_gpuperf.judge.regression import settle, shown, with_suite
+from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -337,6 +337,9 @@ def changes(
         references=references,
     )
     if confirmed:
+        # Needed only by runs with fresh processes.
+        from pytest_gpuperf.judge.retests import with_suite
+
         judged = with_suite(judged, first.cases, first.looks, policy, strict=strict)
     return (*judged, *shown(first.cases, looks=first.looks))
 
