@@ -17,18 +17,31 @@ from contextlib import suppress
 from itertools import chain, compress, count
 from math import inf
 
-from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import (
+    PLAIN_TYPES,
+    Garbage,
+    TimedCall,
+    arguments,
+    calls_the_test,
+)
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
     Place,
     changed,
+    grown_by,
     ids_in,
     is_kept_data,
+    is_queue,
     places,
     signs,
 )
-from pytest_gpuperf.collect.timing.results import is_nothing, promised, swallowed
+from pytest_gpuperf.collect.timing.results import (
+    is_nothing,
+    promised,
+    promises_later,
+    swallowed,
+)
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
@@ -57,6 +70,8 @@ _PERIODS, _PERIODIC = 3, 0.8
 _UNEVEN = 1.5
 # Arguments of `make` are not known before the run.
 _SEED_BITS = 31
+# Code of a function that only returns something is shorter.
+_SHORT_BYTES = 40
 _NAMED = 3  # places in a note
 _LEVELS = 4  # of containers in an argument, one in the other
 _ROUND = 100  # a ratio with three figures needs no point
@@ -215,12 +230,27 @@ class Doubts:
         if interrupted:
             probe = probe_of(request)
             yield from self._elsewhere.in_children(probe.call, usual_s)
-        if is_nothing(output):
-            yield from self._swallowed(probe_of(request))
+        if self._elsewhere.is_watching:
+            yield from self._elsewhere.in_threads(
+                probe_of(request).call, usual_s, queued=self._is_queued()
+            )
+        yield from self._of_output(output, probe_of, usual_s)
         if request.reference is not None:
             yield from self._of_reference(request.reference, output)
         if request.make is not None:
             yield from self._on_new_content(request.make, probe_of, usual_s)
+
+    def _of_output(
+        self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
+    ) -> Iterator[Note]:
+        """Yield a note for each sign that a result has needed no work."""
+        if is_nothing(output):
+            yield from self._swallowed(probe_of(self._request))
+        elif type(output) not in PLAIN_TYPES:
+            code = getattr(self._request.fn, "__code__", None)
+            is_short = code is not None and len(code.co_code) < _SHORT_BYTES
+            if is_short or promises_later(output):
+                yield from self._deferred(output, probe_of, usual_s)
 
     def _signs(self, output: object, first_call_s: float, wall_s: float) -> list[Note]:
         notes = []
@@ -235,7 +265,11 @@ class Doubts:
         # A longer first call compiles.
         if max(_FIRST_S, _FIRST_RATIO * wall_s) < first_call_s <= _MOST_CALL_S:
             # What each call changes anew is no result that later calls find.
-            stays = [(then, now) for then, now in self._by_first if now.is_same]
+            stays = [
+                (then, now)
+                for then, now in self._by_first
+                if now.is_same or self._is_of_pool(then)
+            ]
             result = (output,) if self._prepared else ()
             names = ", ".join(signs(stays, *result)[:_NAMED])
             what = f"changed {names}" if names else ""
@@ -264,6 +298,17 @@ class Doubts:
                 notes.append(Note(code="less-work", text=text, doubt=True))
         return notes
 
+    def _is_queued(self) -> bool:
+        """Return True if a queue has more items than before the first call."""
+        with suppress(Exception):
+            return any(is_queue(p) and grown_by(p) > 0 for p in self._places)
+        return False
+
+    def _is_of_pool(self, then: Place) -> bool:
+        """Return True if a place got an item for each of the inputs, and no more."""
+        inputs = self._request.inputs or ()
+        return 0 < grown_by(then) <= len(inputs)
+
     def _swallowed(self, probe: Probe) -> Iterator[Note]:
         """Yield a doubt if a function that returns nothing has caught a mistake of its own."""
         name = ""
@@ -276,6 +321,76 @@ class Doubts:
         if name:
             text = f"the call catches its own {name} and returns nothing: it may do no work"
             yield Note(code="swallowed-error", text=text, doubt=True)
+
+    def _deferred(
+        self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
+    ) -> Iterator[Note]:
+        """Yield a doubt if a result has done none of the work that its use does."""
+        # Imported here, because few results are functions or objects of the project.
+        from pytest_gpuperf.collect.timing import deferred
+
+        name = deferred.returned_function(self._request.fn, output)
+        if name:
+            text = f"the call returns the function {name} and does not call it"
+            yield Note(code="lazy-result", text=text, doubt=True)
+        name = deferred.given_before(self._request.fn, output)
+        if name:
+            text = f"the call only returns {name}, which was there before it"
+            yield Note(code="less-work", text=text, doubt=True)
+        if not promises_later(output):
+            return
+        slow = self._slow_use(probe_of, usual_s)
+        if slow is not None:
+            name, used_s = slow
+            text = (
+                f"the result holds nothing but the arguments, and {name} takes"
+                f" {_times(used_s / usual_s)} times as long as the call; measure a"
+                " function that uses the result"
+            )
+            yield Note(code="lazy-result", text=text, doubt=True, full_s=used_s)
+
+    def _slow_use(
+        self, probe_of: Callable[[TimedCall], Probe], usual_s: float
+    ) -> tuple[str, float] | None:
+        """Return a use of the result that takes far longer than the call, and both times [s]."""
+        from pytest_gpuperf.collect.timing import deferred
+
+        request, seen = self._request, []
+
+        def looked_at(*args: object, **kwargs: object) -> object:
+            result = request.fn(*args, **kwargs)
+            seen.append((deferred.of_project(result), (*args, *kwargs.values())))
+            return result
+
+        with suppress(Exception):
+            probe = probe_of(replace(request, fn=looked_at))
+            probe.call()
+            probe.call()
+            (other, _), (result, given) = seen[-2:]
+            if result is None or not deferred.adds_nothing(result, other, given):
+                return None
+            least_s = max(_MOST_RATIO * usual_s, _FIRST_S)
+            for use in deferred.uses(result):
+                used_s, value = deferred.first_s(result, use, self._clock.now_ns)
+                if used_s > least_s and not deferred.is_written(value, used_s):
+                    again_s = self._used_again(use.of, probe_of)
+                    if least_s < again_s < inf:
+                        return use.name, again_s
+        return None
+
+    def _used_again(
+        self, use: Callable[[object], object], probe_of: Callable[[TimedCall], Probe]
+    ) -> float:
+        """Return the shortest time of a call whose result is used [s]."""
+        from pytest_gpuperf.collect.timing import deferred
+
+        request = self._request
+
+        def used(*args: object, **kwargs: object) -> object:
+            return use(deferred.of_project(request.fn(*args, **kwargs)))
+
+        probe = probe_of(replace(request, fn=used))
+        return min(probe.time_s(_nothing) for _ in range(_TURNS))
 
     @calls_the_test
     def _of_reference(

@@ -6,10 +6,11 @@ import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
+from inspect import GEN_CREATED, getgeneratorstate
 from io import BytesIO, IOBase, StringIO
 from itertools import chain, count, cycle, groupby, islice, repeat
-from types import CoroutineType, FunctionType
+from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from typing import Any
 from weakref import getweakrefcount
 
@@ -39,6 +40,8 @@ _PENDING = (
 )
 # Packages whose tables are computed when `collect` is called.
 _LAZY_TABLES = frozenset({"daft", "ibis", "polars", "pyspark"})
+_FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType, partial)
+_FEW = 10  # members of a result that may be an object and what belongs to it
 # Members of a result that are looked at.
 _MOST_MEMBERS = 100
 _MOST_LEVELS = 3
@@ -53,8 +56,9 @@ def promised(output: object, given: Iterable[object]) -> str:
     Return the part of a result that only promises work, as a text, or "".
 
     Promises are iterators, unfinished futures, running threads and child processes, open
-    cursors, lazy tables, and empty lists that make their items when read. The result itself is looked at, the members of a
-    container, and the attributes of an object of the project.
+    cursors, lazy tables, blocks of `with` that were not entered, and empty lists that make
+    their items when read. The result itself is looked at, the members of a container, and
+    the attributes of an object of the project.
 
     Args:
         output: The result of a call.
@@ -72,6 +76,14 @@ def promised(output: object, given: Iterable[object]) -> str:
                 name = type(value).__name__
                 return f"{'' if value is output else 'a result with '}{_article(name)} {name}"
     return ""
+
+
+def promises_later(output: object) -> bool:
+    """Return True for a function, and an object of the project or a few with one in them."""
+    kinds = {type(output)}
+    if isinstance(output, (list, tuple, dict)) and len(output) <= _FEW:
+        kinds |= {*map(type, output.values() if type(output) is dict else output)}
+    return any(kind in _FUNCTIONS or is_projects(kind.__module__) for kind in kinds)
 
 
 def has_finalizer(output: object) -> bool:
@@ -109,7 +121,7 @@ def _promises(kind: type) -> bool:
         return not issubclass(kind, _IDLE)
     if issubclass(kind, CoroutineType) or _end_of(kind):
         return True
-    if hasattr(kind, "__dask_graph__") or _is_lazy_table(kind):
+    if hasattr(kind, "__dask_graph__") or _is_lazy_table(kind) or _is_block(kind):
         return True
     return issubclass(kind, _GROUPS) and type(kind.__iter__) is FunctionType
 
@@ -118,6 +130,11 @@ def _is_lazy_table(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in _LAZY_TABLES and hasattr(
         kind, "collect"
     )
+
+
+def _is_block(kind: type) -> bool:
+    """Return True for a block of `with` that is made by a generator."""
+    return kind.__module__ == "contextlib" and hasattr(kind, "__enter__")
 
 
 def _end_of(kind: type) -> tuple[str, object] | None:
@@ -143,6 +160,9 @@ def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
         return base.__len__(value) == 0 and any(True for _ in value)
     if hasattr(kind, "__dask_graph__"):
         return value.__dask_graph__() is not None
+    if _is_block(kind):
+        made_by = getattr(value, "gen", None)
+        return made_by is not None and getgeneratorstate(made_by) == GEN_CREATED
     if _is_used_up(value, _MOST_LEVELS):
         return False
     # A cursor of a database without columns has done its work.
