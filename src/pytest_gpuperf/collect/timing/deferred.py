@@ -11,6 +11,7 @@ import dis
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import (
@@ -22,8 +23,13 @@ from types import (
 )
 from typing import Any, NamedTuple
 
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.timing.contents import attributes
 from pytest_gpuperf.collect.timing.hidden import is_projects
+from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Note
 
 _FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType, functools.partial)
 # What the arguments are made of, and what computes with them.
@@ -129,6 +135,10 @@ _EFFECTS = (
 )
 _MOST_CALLS = 3  # of functions of the project, one in the other
 _MOST_MEMBERS = 10
+# A use that takes less than this, or so many times the call, is none of its work.
+_LEAST_S, _MOST_RATIO = 1e-4, 3
+# A use is timed so often, because a busy machine interrupts some calls.
+_TURNS = 3
 
 
 class Use(NamedTuple):
@@ -331,13 +341,101 @@ def _is_pure_global(name: str, known: Mapping[str, Any], calls_count: int) -> bo
     return _is_data(value)
 
 
-def first_s(
+def notes(
+    request: TimedCall,
+    output: object,
+    probe_of: Callable[[TimedCall], Probe],
+    usual_s: float,
+    now_ns: Callable[[], int],
+) -> Iterator[Note]:
+    """
+    Yield a doubt if a call has done none of the work that its result stands for.
+
+    Args:
+        request: The call.
+
+        output: Its last timed result.
+
+        probe_of: Returns what calls a function again.
+
+        usual_s: The time of a call [s].
+
+        now_ns: The clock [ns].
+    """
+    name = returned_function(request.fn, output)
+    if name:
+        text = f"the call returns the function {name} and does not call it"
+        yield Note(code="lazy-result", text=text, doubt=True)
+    name = given_before(request.fn, output)
+    if name:
+        text = f"the call only returns {name}, which was there before it"
+        yield Note(code="less-work", text=text, doubt=True)
+    slow = None
+    # An object of the test may raise anything.
+    with suppress(Exception):
+        slow = _slow_use(request, probe_of, usual_s, now_ns)
+    if slow is not None:
+        name, used_s = slow
+        text = (
+            f"the result holds nothing but the arguments, and {name} takes"
+            f" {used_s / usual_s:,.0f} times as long as the call; measure a function that"
+            " uses the result"
+        )
+        yield Note(code="lazy-result", text=text, doubt=True, full_s=used_s)
+
+
+def _slow_use(
+    request: TimedCall,
+    probe_of: Callable[[TimedCall], Probe],
+    usual_s: float,
+    now_ns: Callable[[], int],
+) -> tuple[str, float] | None:
+    """Return a use of the result that takes far longer than the call, and both times [s]."""
+    seen: list[tuple[object, tuple[object, ...]]] = []
+
+    def looked_at(*args: object, **kwargs: object) -> object:
+        result = request.fn(*args, **kwargs)
+        seen.append((of_project(result), (*args, *kwargs.values())))
+        return result
+
+    probe = probe_of(replace(request, fn=looked_at))
+    probe.call()
+    probe.call()
+    (other, _), (result, given) = seen[-2:]
+    if result is None or not adds_nothing(result, other, given):
+        return None
+    least_s = max(_MOST_RATIO * usual_s, _LEAST_S)
+    for use in uses(result):
+        used_s, value = _first_use(result, use, now_ns)
+        if used_s > least_s and not is_written(value, used_s):
+            again_s = _used_again_s(request, use, probe_of)
+            if least_s < again_s < math.inf:
+                return use.name, again_s
+    return None
+
+
+def _first_use(
     result: object, use: Use, now_ns: Callable[[], int]
 ) -> tuple[float, object]:
     """Return the time of a use [s] and its value, or 0 and None if it raised."""
     begun_ns = now_ns()
-    value = None
     with suppress(Exception):
         value = use.of(result)
-        return (now_ns() - begun_ns) / 1e9, value
+        return (now_ns() - begun_ns) / NS_PER_S, value
     return 0.0, None
+
+
+def _used_again_s(
+    request: TimedCall, use: Use, probe_of: Callable[[TimedCall], Probe]
+) -> float:
+    """Return the shortest time of a call whose result is used [s]."""
+
+    def used(*args: object, **kwargs: object) -> object:
+        return use.of(of_project(request.fn(*args, **kwargs)))
+
+    probe = probe_of(replace(request, fn=used))
+    return min(probe.time_s(_nothing) for _ in range(_TURNS))
+
+
+def _nothing() -> None:
+    """Prepare nothing."""

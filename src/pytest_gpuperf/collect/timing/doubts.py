@@ -32,7 +32,6 @@ from pytest_gpuperf.collect.timing.hidden import (
     grown_by,
     ids_in,
     is_kept_data,
-    is_queue,
     places,
     signs,
 )
@@ -40,7 +39,6 @@ from pytest_gpuperf.collect.timing.results import (
     is_nothing,
     promised,
     promises_later,
-    swallowed,
 )
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
@@ -230,10 +228,9 @@ class Doubts:
         if interrupted:
             probe = probe_of(request)
             yield from self._elsewhere.in_children(probe.call, usual_s)
-        if self._elsewhere.is_watching:
-            yield from self._elsewhere.in_threads(
-                probe_of(request).call, usual_s, queued=self._is_queued()
-            )
+        pools = self._elsewhere.pools
+        if pools is not None:
+            yield from pools.notes(probe_of(request).call, usual_s, self._places)
         yield from self._of_output(output, probe_of, usual_s)
         if request.reference is not None:
             yield from self._of_reference(request.reference, output)
@@ -250,7 +247,13 @@ class Doubts:
             code = getattr(self._request.fn, "__code__", None)
             is_short = code is not None and len(code.co_code) < _SHORT_BYTES
             if is_short or promises_later(output):
-                yield from self._deferred(output, probe_of, usual_s)
+                # Imported here, because few results are functions or objects of the project.
+                from pytest_gpuperf.collect.timing import deferred
+
+                now_ns = self._clock.now_ns
+                yield from deferred.notes(
+                    self._request, output, probe_of, usual_s, now_ns
+                )
 
     def _signs(self, output: object, first_call_s: float, wall_s: float) -> list[Note]:
         notes = []
@@ -298,12 +301,6 @@ class Doubts:
                 notes.append(Note(code="less-work", text=text, doubt=True))
         return notes
 
-    def _is_queued(self) -> bool:
-        """Return True if a queue has more items than before the first call."""
-        with suppress(Exception):
-            return any(is_queue(p) and grown_by(p) > 0 for p in self._places)
-        return False
-
     def _is_of_pool(self, then: Place) -> bool:
         """Return True if a place got an item for each of the inputs, and no more."""
         inputs = self._request.inputs or ()
@@ -311,6 +308,9 @@ class Doubts:
 
     def _swallowed(self, probe: Probe) -> Iterator[Note]:
         """Yield a doubt if a function that returns nothing has caught a mistake of its own."""
+        # Imported here, because few functions return nothing.
+        from pytest_gpuperf.collect.timing.swallowing import swallowed
+
         name = ""
         try:
             name = swallowed(probe.call, self._request.fn, self._clock.thread_cpu_ns)
@@ -321,76 +321,6 @@ class Doubts:
         if name:
             text = f"the call catches its own {name} and returns nothing: it may do no work"
             yield Note(code="swallowed-error", text=text, doubt=True)
-
-    def _deferred(
-        self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
-    ) -> Iterator[Note]:
-        """Yield a doubt if a result has done none of the work that its use does."""
-        # Imported here, because few results are functions or objects of the project.
-        from pytest_gpuperf.collect.timing import deferred
-
-        name = deferred.returned_function(self._request.fn, output)
-        if name:
-            text = f"the call returns the function {name} and does not call it"
-            yield Note(code="lazy-result", text=text, doubt=True)
-        name = deferred.given_before(self._request.fn, output)
-        if name:
-            text = f"the call only returns {name}, which was there before it"
-            yield Note(code="less-work", text=text, doubt=True)
-        if not promises_later(output):
-            return
-        slow = self._slow_use(probe_of, usual_s)
-        if slow is not None:
-            name, used_s = slow
-            text = (
-                f"the result holds nothing but the arguments, and {name} takes"
-                f" {_times(used_s / usual_s)} times as long as the call; measure a"
-                " function that uses the result"
-            )
-            yield Note(code="lazy-result", text=text, doubt=True, full_s=used_s)
-
-    def _slow_use(
-        self, probe_of: Callable[[TimedCall], Probe], usual_s: float
-    ) -> tuple[str, float] | None:
-        """Return a use of the result that takes far longer than the call, and both times [s]."""
-        from pytest_gpuperf.collect.timing import deferred
-
-        request, seen = self._request, []
-
-        def looked_at(*args: object, **kwargs: object) -> object:
-            result = request.fn(*args, **kwargs)
-            seen.append((deferred.of_project(result), (*args, *kwargs.values())))
-            return result
-
-        with suppress(Exception):
-            probe = probe_of(replace(request, fn=looked_at))
-            probe.call()
-            probe.call()
-            (other, _), (result, given) = seen[-2:]
-            if result is None or not deferred.adds_nothing(result, other, given):
-                return None
-            least_s = max(_MOST_RATIO * usual_s, _FIRST_S)
-            for use in deferred.uses(result):
-                used_s, value = deferred.first_s(result, use, self._clock.now_ns)
-                if used_s > least_s and not deferred.is_written(value, used_s):
-                    again_s = self._used_again(use.of, probe_of)
-                    if least_s < again_s < inf:
-                        return use.name, again_s
-        return None
-
-    def _used_again(
-        self, use: Callable[[object], object], probe_of: Callable[[TimedCall], Probe]
-    ) -> float:
-        """Return the shortest time of a call whose result is used [s]."""
-        from pytest_gpuperf.collect.timing import deferred
-
-        request = self._request
-
-        def used(*args: object, **kwargs: object) -> object:
-            return use(deferred.of_project(request.fn(*args, **kwargs)))
-
-        probe = probe_of(replace(request, fn=used))
-        return min(probe.time_s(_nothing) for _ in range(_TURNS))
 
     @calls_the_test
     def _of_reference(

@@ -1,14 +1,17 @@
-"""Rules of collect.timing.elsewhere: threads that work after a call."""
+"""Rules of collect.timing.pools: threads that work after a call."""
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from fakes.clock import FakeClock
-from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.timing.hidden import places
+from pytest_gpuperf.collect.timing.pools import Pools
 
 MS = 1_000_000  # [ns]
 
@@ -38,23 +41,22 @@ def clock() -> Iterator[Backlog]:
     thread.join()
 
 
-def watched(clock: Backlog, *, worked_ns: int = 6 * MS) -> Elsewhere:
-    """Return what has seen threads work during the samples."""
-    elsewhere = Elsewhere(clock)
-    elsewhere.begin()
+def watched(clock: Backlog, *, worked_ns: int = 6 * MS) -> Pools:
+    """Return threads that worked during the samples."""
+    pools = Pools(clock, threading.enumerate())
     clock.others_ns += worked_ns
-    return elsewhere
+    return pools
 
 
 def test_threads_that_were_there_work_after_the_call(clock: Backlog) -> None:
     """Their time per call belongs to the work, also if earlier calls left some."""
-    elsewhere = watched(clock)
+    pools = watched(clock)
     clock.left_ns = 300 * MS
 
     def call() -> None:
         clock.left_ns += 4 * MS
 
-    (note,) = elsewhere.in_threads(call, 1e-5, queued=False)
+    (note,) = pools.notes(call, 1e-5, ())
 
     assert note.code == "work-elsewhere"
     assert "0.004 s after a call" in note.text
@@ -67,31 +69,34 @@ def test_a_call_that_waits_for_them_leaves_nothing(clock: Backlog) -> None:
     def call() -> None:
         clock.others_ns += 4 * MS
 
-    assert watched(clock).in_threads(call, 1e-5, queued=False) == []
+    assert watched(clock).notes(call, 1e-5, ()) == []
 
 
 def test_a_thread_that_works_all_the_time_has_other_work(clock: Backlog) -> None:
     """Nothing tells it from that of the calls, so there is no doubt."""
     clock.left_ns = 10**15
 
-    assert watched(clock).in_threads(lambda: None, 1e-5, queued=False) == []
+    assert watched(clock).notes(lambda: None, 1e-5, ()) == []
 
 
 def test_a_queue_that_grows_is_work_of_the_calls(clock: Backlog) -> None:
     """It takes too long to wait for its end."""
-    elsewhere = watched(clock, worked_ns=0)
+    pools = watched(clock, worked_ns=0)
     clock.left_ns = 10**15
-    (note,) = elsewhere.in_threads(lambda: None, 1e-5, queued=True)
+    given: queue.Queue[int] = queue.Queue()
+    reached = places(TimedCall(fn=given.put, args=(1,)))
+    given.put(1)
+    (note,) = pools.notes(lambda: None, 1e-5, reached)
 
     assert "still do that of earlier calls" in note.text
     clock.left_ns = 0  # nobody reads it
-    assert elsewhere.in_threads(lambda: None, 1e-5, queued=True) == []
+    assert pools.notes(lambda: None, 1e-5, reached) == []
 
 
 def test_threads_that_hardly_worked_are_not_waited_for(clock: Backlog) -> None:
     """Services of a runner wake up now and then."""
-    elsewhere = watched(clock, worked_ns=MS)
+    pools = watched(clock, worked_ns=MS)
     before_ns = clock.reading_ns
 
-    assert elsewhere.in_threads(lambda: None, 1e-5, queued=False) == []
+    assert pools.notes(lambda: None, 1e-5, ()) == []
     assert clock.reading_ns == before_ns
