@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.base import (
     calls_the_test,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
+from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
     Place,
     changed,
@@ -43,7 +43,7 @@ from pytest_gpuperf.collect.timing.results import (
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
 # A call with other arguments, and some calls among the samples, may take so much longer.
 _MOST_RATIO = 3
