@@ -364,7 +364,7 @@ def test_a_child_that_hangs_is_ended_by_name(pair: Pair) -> None:
 
     assert hung.side is Side.OLD
     assert list(hung.failures) == [named("hangs")]
-    assert "was not heard of for 20 s in" in hung.failures[named("hangs")]
+    assert "sent nothing for 20 s in" in hung.failures[named("hangs")]
     others = [run for run in block.runs if run is not hung]
     assert [names_of(run) for run in others] == [[("call", ""), ("hangs", "")]] * 3
 

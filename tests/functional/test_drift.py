@@ -64,14 +64,14 @@ def test_the_command_of_a_drift_takes_the_new_level(
     gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
     quiet = project.run(*gate)
     ended = project.run(*gate, "--gpuperf-json=run.json")
-    (line,) = lines(ended, "if meant: gpuperf baseline accept ")
-    typed = shlex.split(line.partition("if meant: gpuperf ")[2])
+    (line,) = lines(ended, "if intended: gpuperf baseline accept ")
+    typed = shlex.split(line.partition("if intended: gpuperf ")[2])
     accepted = command(*typed, folder=project.path)
     after = project.run(*gate)
 
     assert lines(ended, "drifted +12", "gpuperf history shows where")
     assert lines(
-        quiet, "a drift is accepted from a report of this run", "--gpuperf-json"
+        quiet, "to accept a drift, write a report of the run first", "--gpuperf-json"
     )
     assert typed[-1] == "--test=test_it.py::test_x[a]"
     assert accepted.returncode == 0, accepted.stderr

@@ -108,7 +108,7 @@ def test_a_traced_run_is_not_compared_with_untraced_sessions(project: Project) -
     assert (ended.returncode, across.returncode) == (1, 0)
     assert "judged 0 of 3: 3 incomparable (fingerprint differs)" in ended.stdout
     assert "tracer: none -> conftest" in ended.stdout
-    assert "store sessions traced alike" in ended.stdout
+    assert "store sessions with this tracer" in ended.stdout
     assert "incomparable" not in across.stdout
 
 
@@ -134,7 +134,7 @@ def test_a_test_that_its_module_lost_is_counted_and_named(
     lenient = project.run(*GATE, *workers, "--gpuperf-min-judged=60%")
 
     assert (ended.ret, lenient.ret) == (1, 0)
-    assert lines(ended, "in the baseline and not in this run: test_it.py::test_x[b]")
+    assert lines(ended, "in the baseline, but not in this run: test_it.py::test_x[b]")
     assert lines(ended, "judged 2 of 2: 2 unchanged", "1 of the baseline did not run")
     assert lines(ended, "judged 2 of 3 tests; --gpuperf-min-judged=100% requires 3")
 
@@ -186,7 +186,7 @@ def test_a_gate_whose_tests_are_gone_is_not_off(project: Project, how: str) -> N
     ended = project.run(*GATE, *goes_on)
 
     assert ended.ret == 1
-    assert lines(ended, "in the baseline and not in this run: test_it.py::test_x[a]")
+    assert lines(ended, "in the baseline, but not in this run: test_it.py::test_x[a]")
     assert lines(ended, "judged 0 of 0: 3 of the baseline did not run")
     assert lines(ended, "a baseline was named, but no test was compared with it")
 
@@ -518,11 +518,11 @@ def test_an_own_assert_that_did_not_hold_is_judged_and_told(
     assert missed["key"] == {"test_id": "test_it.py::test_missed", "name": "b"}
     assert re.fullmatch(r"time [\d.]+ .s <= 0.001 ns", missed["comparison"])
     assert project.report()["broken"] == ["test_it.py::test_caught"]
-    story = f"ts own assert did not hold: {html.escape(missed['comparison'])}"
+    story = f"ts own assert failed: {html.escape(missed['comparison'])}"
     page = page.replace("\N{NARROW NO-BREAK SPACE}", " ")
     assert f">i{story}</span></summary>" in page
     assert f'<p class="verdict">I{story}.</p>' in page
-    assert "`test_missed b`: its own assert did not hold: time " in markdown
+    assert "`test_missed b`: its own assert failed: time " in markdown
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_an_own_assert_that_did_not_hold_is_judged_and_told(
         ("perf.time <= 10", "judged 1 of 1: 1 passed its own assert"),
         ("10 >= perf.time", "judged 1 of 1: 1 passed its own assert"),
         ("perf.time > 0 and perf.time != 1", "judged 1 of 1: 1 passed its own assert"),
-        ("perf.time", "judged 0 of 1: 1 without marker limit or baseline"),
+        ("perf.time", "judged 0 of 1: 1 without a limit or a baseline"),
         ("perf.time < 0", "judged 1 of 1: 1 failed its own assert"),
         ("perf.time > 0 and False", "judged 0 of 1: 1 failed before being judged"),
     ],

@@ -438,10 +438,10 @@ def test_a_gain_that_is_not_stored_is_told_with_its_command(project: Project) ->
     after = project.run(*GATE)
 
     assert ended.ret == 0
-    (line,) = lines(ended, "improved and not stored", "test_x[b] x")
+    (line,) = lines(ended, "improved, but not stored", "test_x[b] x")
     assert line.endswith(f"store: {command}")
-    assert not lines(stored, "improved and not stored")
-    assert not lines(after, "improved and not stored")
+    assert not lines(stored, "improved, but not stored")
+    assert not lines(after, "improved, but not stored")
 
 
 def test_a_ratchet_fails_what_improved_until_it_is_stored(project: Project) -> None:

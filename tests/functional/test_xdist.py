@@ -54,7 +54,7 @@ def test_outcomes_are_those_of_one_process(project: Project, dist: str) -> None:
     assert completeness["expected_count"] == completeness["reported_count"] == 5
     assert lines(ended, "FAILED test_it.py::test_limit[2] - x failed: 2")
     assert lines(ended, "INTERNALERROR") == []
-    assert len(lines(ended, "measured side by side, by 2 xdist workers")) == 1
+    assert len(lines(ended, "2 xdist workers measured host times")) == 1
 
 
 def test_a_host_time_knows_how_many_workers_measured(project: Project) -> None:

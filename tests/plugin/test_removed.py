@@ -65,12 +65,12 @@ def test_a_run_that_stores_drops_what_is_gone(
     left = stored(project)
     count = f"{len(gone)} test" + "s" * (len(gone) > 1)
     (told,) = lines(ended, f"dropped {count} with 2 sessions, no longer in the code")
-    (back,) = lines(ended, "take back: gpuperf baseline restore .gpuperf")
+    (back,) = lines(ended, "to restore: gpuperf baseline restore .gpuperf")
     restored = command(*shlex.split(back.partition(": ")[2])[1:], folder=project.path)
 
     assert ended.ret == 0
     assert all(f"test_it.py::{test}" in told for test in gone)
-    assert not lines(ended, "in the baseline and not in this run")
+    assert not lines(ended, "in the baseline, but not in this run")
     assert left == OTHERS | (x(*"abc") - gone)
     assert restored.returncode == 0, restored.stderr
     assert stored(project) == OTHERS | x(*"abc")
@@ -214,7 +214,9 @@ def test_tests_of_another_project_stay(project: Project) -> None:
     second = project.run(STORING)
 
     assert not lines(first, "dropped 6")
-    assert lines(second, "not dropped: 6 tests of the baseline that this project may")
+    assert lines(
+        second, "not dropped: 6 tests of the baseline may belong to another project"
+    )
     assert lines(
         second, "if removed: gpuperf baseline drop .gpuperf all --test=test_it.py"
     )

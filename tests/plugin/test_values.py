@@ -179,7 +179,7 @@ def test_an_assert_on_an_end_of_the_interval_judges_the_test(project: Project) -
 
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
     assert lines(ended, "1 passed its own assert")
-    assert lines(ended, "1 without marker limit or baseline")
+    assert lines(ended, "1 without a limit or a baseline")
     assert lines(ended, "assert time.high", ">= 1")
 
 

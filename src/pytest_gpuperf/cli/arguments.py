@@ -66,9 +66,12 @@ _UNDECIDED = {3: "nothing could be decided, with --strict"}
 
 # Arguments of several commands.
 _FORMAT = _Argument(
-    "--format", "(text)", choices=("text", "json", "markdown"), default="text"
+    "--format",
+    "output format (text)",
+    choices=("text", "json", "markdown"),
+    default="text",
 )
-_METRICS = _Argument("--metrics A,B", "only these", metric_names)
+_METRICS = _Argument("--metrics A,B", "show only these metrics", metric_names)
 _STRICT = _Argument("--strict", "exit 3 if nothing could be decided")
 _STORE = _Argument("store STORE", "a folder, a .json file, or the URL of a database")
 _TESTS = _Argument(
@@ -77,9 +80,10 @@ _TESTS = _Argument(
     action="append",
 )
 _FOLDER = _Argument(
-    "--folder DIR", "where it is ($GPUPERF_CACHE_DIR, or the user's cache folder)"
+    "--folder DIR",
+    "the cache ($GPUPERF_CACHE_DIR, or a folder in the user's cache folder)",
 )
-_CHIP = _Argument("--chip CHIP", "GH100, or sm_90 (the chip of this machine)")
+_CHIP = _Argument("--chip CHIP", "a chip, as GH100 or sm_90 (the chip of this machine)")
 _NAMES = _Argument("names NAME", None, metric_names, nargs="+")
 
 # Every command, and below it its arguments in the order of its help.
@@ -99,14 +103,15 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--launches 3-5,8",
-        "these launches of a capture; without numbers every kernel launch, of a folder "
-        "of --gpuperf-record or a run with one",
+        "with numbers, only these launches of a capture; without numbers, every kernel "
+        "launch of a recording (--gpuperf-record), or of a run with one",
         launch_numbers,
         nargs="?",
         const=(),
     ),
     _Argument(
-        "--kernel PATTERN", "launches of a capture, or kernels of a binary, by name"
+        "--kernel PATTERN",
+        "only launches of a capture, or kernels of a binary, with a matching name",
     ),
     _Argument(
         "--block THREADS",
@@ -116,21 +121,23 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument("--target CHIP", "only kernels of a binary for this chip, as sm_90a"),
     _Argument(
         "--nvtx RANGE",
-        "launches of a capture inside such an NVTX range, as forward/",
+        "only launches of a capture inside this NVTX range, as forward/",
         action="append",
     ),
     _Argument(
-        "--exclude RANGE", "no launches inside such an NVTX range", action="append"
+        "--exclude RANGE",
+        "no launches of a capture inside this NVTX range",
+        action="append",
     ),
     _METRICS,
     _Argument(
         "--list",
-        "each launch of a capture; without it more than ten are summed by kernel",
+        "list each launch of a capture; by default, more than ten are summed by kernel",
     ),
     _Argument(
         "--details",
-        "clocks, occupancy, throughput, rooflines, stalls and ncu's advice of each "
-        "launch, as a single one is shown",
+        "show clocks, occupancy, throughput, rooflines, stalls and ncu's advice of each "
+        "launch, as by default of a single launch",
     ),
     _Argument(
         "--sort",
@@ -155,7 +162,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         "a run's JSON file, a recording or a store; the last one is a run; the shards of "
         "a run count as one; or two "
         ".ncu-rep captures; or two binaries with kernels, or folders of them; with "
-        "--against: tests, and pytest's options behind --",
+        "--against: tests, and options for pytest after --",
         file_name,
         nargs="*",
     ),
@@ -184,8 +191,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--total",
-        "compare totals of two captures, not means per launch, where a kernel has other "
-        "numbers of launches",
+        "compare totals of two captures instead of means per launch, if a kernel has "
+        "different numbers of launches",
     ),
     _STRICT,
     _Argument("--budget TIME", "longest time of --against (10min)", duration),
@@ -236,7 +243,9 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         required=True,
     ),
     _Argument(
-        "--format", "(by the end of REPORT; html)", choices=("html", "markdown", "csv")
+        "--format",
+        "output format (by the suffix of REPORT; html)",
+        choices=("html", "markdown", "csv"),
     ),
     _Command(
         "merge",
@@ -280,22 +289,24 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     _Argument("--digits N", "significant digits of openmetrics, 1 to 17 (3)", digits),
     _Command(
         "bisect",
-        "find the commit that made a test slower; pytest's options behind --",
+        "find the commit that made a test slower; options for pytest follow after --",
         "tests/test_gemm.py::test_gemm --good v1.2",
         "bisection:bisect",
         {
             0: "the commit is named",
             1: "there is no regression",
-            2: "wrong usage, as a test or metric that is not there",
+            2: "usage error, such as a test or a metric that does not exist",
             3: "undecided, or one of several",
             4: "nothing could be measured, as on a full disk",
         },
     ),
     _FORMAT,
     _Argument("test TEST", "one test, as pytest names it"),
-    _Argument("--good REV", "a fast revision", required=True),
-    _Argument("--bad REV", "a later, slow one (HEAD)", default="HEAD"),
-    _Argument("--metric NAME", "what got worse (time)", default="time"),
+    _Argument("--good REV", "a revision in which the test is fast", required=True),
+    _Argument(
+        "--bad REV", "a later revision in which the test is slow (HEAD)", default="HEAD"
+    ),
+    _Argument("--metric NAME", "the metric that got worse (time)", default="time"),
     _Argument(
         "--max-regression SHARE",
         "the smallest change that counts (5%%)",
@@ -304,14 +315,15 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--tests",
-        "skip commits whose test differs (same), or run each one's on both sides",
+        "skip commits with another source of the test (same), or run each commit's test on "
+        "both sides (mine)",
         choices=("same", "mine"),
         default="same",
     ),
-    _Argument("--build COMMAND", "builds a commit, in its folder"),
+    _Argument("--build COMMAND", "a command that builds a commit, run in its folder"),
     _Argument(
         "--carry FILE",
-        "a file that git ignores and a commit needs; may be repeated",
+        "a file that git ignores and each commit needs; may be repeated",
         action="append",
     ),
     _Argument(
@@ -419,6 +431,9 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         action="append",
         dest="machines",
     ),
+    _Argument(
+        "--newest N", "only the newest N sessions of each test (all that count)", count
+    ),
     _Command(
         "baseline import",
         "store results of pytest-benchmark and nvbench",
@@ -505,7 +520,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
             1: "degraded: no GPU, or counters, launches, energy or memory cannot be "
             "measured",
             2: "blocked: a GPU whose time cannot be measured, or --measure-peaks failed; "
-            "or wrong usage",
+            "or a usage error",
         },
     ),
     _FORMAT,
@@ -603,18 +618,18 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     ),
     _Argument(
         "--format",
-        "csv has a row for each reading (text)",
+        "output format; csv has a row for each reading (text)",
         choices=("text", "json", "csv", "markdown"),
         default="text",
     ),
     _Argument(
         "--weights ai|hpc|mem|A,B,C,D",
-        "what the score weighs: a preset, or weights of SM, tensor, DRAM and graphics (ai)",
+        "weights of the score: a preset, or those of SM, tensor, DRAM and graphics (ai)",
         default="ai",
     ),
     _Argument(
         "--interval TIME",
-        "between two readings, where the file has no times (1s)",
+        "time between two readings, if the file has no times (1s)",
         duration,
         default=1.0,
     ),
@@ -687,7 +702,7 @@ _ROWS: tuple[_Command | _Argument, ...] = (
     *(_FORMAT, _FOLDER),
     _Command(
         "completion",
-        "print what makes a shell complete this command line",
+        "print a shell completion script",
         "bash",
         "arguments:completion",
     ),
@@ -719,13 +734,13 @@ def parser() -> argparse.ArgumentParser:
         description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
     )
     codes = {
-        1: "a limit failed, a change regressed, or a run that is verified lacks tests",
+        1: "a limit failed, a change regressed, or verify found that tests are missing",
         **_UNDECIDED,
-        INTERRUPTED: "interrupted; the codes of doctor are its own",
+        INTERRUPTED: "interrupted; doctor has exit codes of its own",
     }
     explain(command, "compare before.json after.json", codes)
     command.set_defaults(command=None)
-    command.add_argument("--version", action="store_true", help="print it")
+    command.add_argument("--version", action="store_true", help="print the version")
     whole, commands = command, {"": command.add_subparsers(metavar="COMMAND")}
     for row in _ROWS:
         if isinstance(row, _Argument):

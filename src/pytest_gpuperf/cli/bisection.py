@@ -35,7 +35,7 @@ from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.side_process import root_folder
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import document, json_bytes
-from pytest_gpuperf.report.terminal import comparison_line
+from pytest_gpuperf.report.notices import comparison_line
 
 if TYPE_CHECKING:
     import argparse

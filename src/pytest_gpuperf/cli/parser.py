@@ -16,10 +16,10 @@ from pytest_gpuperf.errors import UnitError
 _USUAL_CODES: Mapping[int, str] = MappingProxyType(
     {
         0: "good",
-        2: "wrong usage, as an option that chooses nothing",
+        2: "usage error, such as a filter that matches nothing",
         4: "an input cannot be read, or the output cannot be written",
         INTERRUPTED: "interrupted",
-        PIPE_CLOSED: "what reads the output closed the pipe",
+        PIPE_CLOSED: "the output pipe was closed",
     }
 )
 # The text before an example.

@@ -163,7 +163,7 @@ def _export_trace(arguments: argparse.Namespace) -> int:
 
     folder, *others = arguments.files
     if others:
-        message = f"{len(others) + 1} files were named, and a trace is of one process"
+        message = f"{len(others) + 1} files were named, and a trace shows one process"
         raise ConfigError(message, remedy="export each of them")
     if not is_folder(folder):
         command = "gpuperf export DIR --to chrome-trace"

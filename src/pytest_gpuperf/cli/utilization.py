@@ -52,7 +52,7 @@ from pytest_gpuperf.model.telemetry import (
     Health,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import csv_cell, prose
+from pytest_gpuperf.report.escape import csv_cell, escape, prose
 from pytest_gpuperf.report.lines import Column, document
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 _START = Moment(monotonic_s=0.0, unix_s=0.0)
 _READINGS = (
     "name the output of dcgmi dmon, dcgm-exporter, nvidia-smi dmon or nvidia-smi "
-    "--format=csv with its head, or a run that was measured with --gpuperf-telemetry"
+    "--format=csv with its header, or a run that was measured with --gpuperf-telemetry"
 )
 # What recognizes a tool by a line, and what reads its output.
 _READERS = (
@@ -153,9 +153,7 @@ def utilization(arguments: argparse.Namespace) -> int:
     return print_table(
         arguments.format,
         title="utilization",
-        table=_columns(
-            busy, prose if arguments.format == "markdown" else display.escape
-        ),
+        table=_columns(busy, prose if arguments.format == "markdown" else escape),
         remarks=_remarks(busy),
         content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )
@@ -199,7 +197,7 @@ def _translated(text: str, interval_s: float, name: str) -> Telemetry:
     if known is not None:
         raise CaptureFormatError(known.message, remedy=known.remedy, path=name)
     is_empty = not text.strip()
-    message = "it is the output of none of the tools that are read"
+    message = "it is not the output of a supported tool"
     raise CaptureFormatError(
         "it is empty" if is_empty else message, remedy=_READINGS, path=name
     )

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.pipeline.merging import check_shards
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed
+from pytest_gpuperf.report.escape import quoted
 from pytest_gpuperf.report.explanation import removal_lines
 from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.summary import held_tests
@@ -106,7 +107,7 @@ def _verify_stored(arguments: argparse.Namespace) -> int:
     if place is None:
         message = "--run-id needs the store that has the run"
         raise ConfigError(message, remedy="add --expect-from=STORE")
-    runs = f"gpuperf baseline list {display.quoted(masked(place))} --format=json"
+    runs = f"gpuperf baseline list {quoted(masked(place))} --format=json"
     if not run_id:
         message = "--run-id is empty"
         raise ConfigError(message, remedy=f"name a run, as in: {runs}")

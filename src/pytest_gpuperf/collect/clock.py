@@ -31,7 +31,6 @@ _READS_BYTES = 40
 
 
 def _has_children() -> bool:
-    """Return whether this process has a child that was not waited for."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

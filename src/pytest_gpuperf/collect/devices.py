@@ -484,41 +484,15 @@ _AMD_CHIPS = {
         shared_kib=shared_kib,
         shared_granule=shared_granule,
     )
-    for targets, warps_of, warps, registers, granule, shared_kib, shared_granule in (
-        (("gfx900", "gfx906", "gfx908"), (64,), 10, 256, 4, 64, 512),
-        (("gfx90a", "gfx942"), (64,), 8, 512, 8, 64, 512),
-        (("gfx950",), (64,), 8, 512, 8, 160, 1280),
-        (
-            (
-                "gfx1030",
-                "gfx1031",
-                "gfx1032",
-                "gfx1034",
-                "gfx1035",
-                "gfx1036",
-                "gfx1102",
-                "gfx1103",
-                "gfx1150",
-                "gfx1152",
-            ),
-            (32, 64),
-            16,
-            1024,
-            16,
-            128,
-            512,
-        ),
-        (
-            ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"),
-            (32, 64),
-            16,
-            1536,
-            24,
-            128,
-            512,
-        ),
+    for warps_of, warps, registers, granule, shared_kib, shared_granule, targets in (
+        ((64,), 10, 256, 4, 64, 512, "gfx900 gfx906 gfx908"),
+        ((64,), 8, 512, 8, 64, 512, "gfx90a gfx942"),
+        ((64,), 8, 512, 8, 160, 1280, "gfx950"),
+        ((32, 64), 16, 1024, 16, 128, 512, "gfx1030 gfx1031 gfx1032 gfx1034 gfx1035"),
+        ((32, 64), 16, 1024, 16, 128, 512, "gfx1036 gfx1102 gfx1103 gfx1150 gfx1152"),
+        ((32, 64), 16, 1536, 24, 128, 512, "gfx1100 gfx1101 gfx1151 gfx1200 gfx1201"),
     )
-    for target in targets
+    for target in targets.split()
     for warp in warps_of
 }
 

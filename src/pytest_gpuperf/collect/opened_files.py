@@ -317,7 +317,6 @@ def _is_left_out(folder: str) -> bool:
 
 
 def _is_single(path: str) -> bool:
-    """Return True if a file has no other hard link."""
     try:
         return os.lstat(path).st_nlink == 1
     except OSError:

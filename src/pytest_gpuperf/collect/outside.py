@@ -44,7 +44,11 @@ def import_places(root: str, environments: Iterable[str]) -> frozenset[str]:
         environments: The environments of Python below the root.
     """
     entries = [*sys.path, *(path for _, path in editable_folders())]
-    commands = _command_folders()
+    # Python's path has the folder of a command that started pytest.
+    schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
+    folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
+    folders.append(os.path.dirname(sys.executable))  # noqa: PTH120 - a text like the others
+    commands = frozenset(map(os.path.realpath, folders))
     places = {
         place
         for place in (os.path.realpath(entry or ".") for entry in entries)
@@ -73,7 +77,12 @@ def outside_code(
         loaded: The loaded modules and libraries, real paths.
     """
     places = import_places(root, environments)
-    names = _installed_names()
+    names = frozenset(
+        line.partition("/")[0].partition(",")[0].partition(".")[0]
+        for package in importlib.metadata.distributions()
+        for record in ("RECORD", "installed-files.txt", "top_level.txt")
+        for line in (package.read_text(record) or "").splitlines()
+    )
     others = {
         path
         for path in loaded
@@ -138,25 +147,7 @@ def _is_installed(path: str) -> bool:
     return any(folder in path for folder in _INSTALLED)
 
 
-def _command_folders() -> frozenset[str]:
-    """Return the folders of commands. Python's path has one of them if a command started pytest."""
-    schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))
-    folders = [sysconfig.get_path("scripts", scheme) for scheme in schemes]
-    folders.append(os.path.dirname(sys.executable))  # noqa: PTH120 - a text like the others
-    return frozenset(map(os.path.realpath, folders))
-
-
 def _name_in_packages(path: str) -> str:
-    """Return the name of an installed file below its folder of packages, without suffix."""
     parts = PurePath(path).parts
     at = max((i for i, part in enumerate(parts) if part in _INSTALLED), default=-1)
     return parts[min(at + 1, len(parts) - 1)].partition(".")[0]
-
-
-def _installed_names() -> frozenset[str]:
-    return frozenset(
-        line.partition("/")[0].partition(",")[0].partition(".")[0]
-        for package in importlib.metadata.distributions()
-        for record in ("RECORD", "installed-files.txt", "top_level.txt")
-        for line in (package.read_text(record) or "").splitlines()
-    )

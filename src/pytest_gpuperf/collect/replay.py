@@ -137,7 +137,21 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        _clear(path)
+        # Only an empty recording is replaced.
+        names = {entry.name for entry in path.iterdir()}
+        readings = {
+            entry.name for kind in _KEPT_FILES for entry in path.glob(f"{kind}-*.jsonl")
+        }
+        partial = {entry.name for entry in path.glob(f".{HEAD_FILE}.*{TEMPORARY}")}
+        foreign = names - readings - partial - {HEAD_FILE}
+        if foreign:
+            message = f"{path} holds {min(foreign)}, which is not part of a recording"
+            raise ReportError(message, remedy="choose an empty folder")
+        if any((path / name).stat().st_size for name in readings):
+            message = f"{path} holds the readings of an earlier run"
+            raise ReportError(message, remedy="remove them, or choose another folder")
+        for name in names:
+            (path / name).unlink()
     except OSError as error:
         raise _unwritten(folder, error) from error
     write_head(folder, session, environment)
@@ -161,24 +175,6 @@ def write_head(folder: str, session: Session, environment: Environment) -> None:
 def _unwritten(folder: str, error: OSError) -> ReportError:
     message = f"{folder} cannot be written ({error.strerror})"
     return ReportError(message, remedy="choose a folder of your own")
-
-
-def _clear(path: Path) -> None:
-    """Remove the files of an empty recording, or raise if the folder holds other files."""
-    names = {entry.name for entry in path.iterdir()}
-    readings = {
-        entry.name for kind in _KEPT_FILES for entry in path.glob(f"{kind}-*.jsonl")
-    }
-    partial = {entry.name for entry in path.glob(f".{HEAD_FILE}.*{TEMPORARY}")}
-    foreign = names - readings - partial - {HEAD_FILE}
-    if foreign:
-        message = f"{path} holds {min(foreign)}, which is not part of a recording"
-        raise ReportError(message, remedy="choose an empty folder")
-    if any((path / name).stat().st_size for name in readings):
-        message = f"{path} holds the readings of an earlier run"
-        raise ReportError(message, remedy="remove them, or choose another folder")
-    for name in names:
-        (path / name).unlink()
 
 
 def read_recording(folder: str) -> Recording:

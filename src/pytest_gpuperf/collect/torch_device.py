@@ -189,7 +189,6 @@ class TorchRuntime:
         return kind if index is None else f"{kind}:{index}"
 
     def _others_of(self, kind: str) -> list[int]:
-        """Return the indexes of the other devices that hold memory of this process."""
         backend = getattr(self._modules["torch"], kind)
         own = self._index(kind)
         count: Callable[[], int] | None = getattr(backend, "device_count", None)

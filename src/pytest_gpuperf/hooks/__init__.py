@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.hooks.measuring import Measuring
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-__all__ = [
-    "RAN",
-    "Controller",
-    "command_line",
-    "refuse_each",
-    "register",
-    "worker_start",
-]
-
 # The key in workeroutput of the number of test bodies run in a worker.
 RAN = "gpuperf_ran"
 

@@ -288,7 +288,9 @@ def _prove_launch(config: pytest.Config) -> None:
     variable, task = options.CHILD_VARIABLE, config.stash[options.CHILD_TASK]
     config.add_cleanup(partial(os.environ.__setitem__, variable, task))
     if code != LAUNCHED:
-        message = f"gpuperf: this process was not started as its parent was ({code})"
+        message = (
+            f"gpuperf: this process was started differently from its parent ({code})"
+        )
         raise pytest.UsageError(message)
 
 

@@ -29,6 +29,7 @@ from pytest_gpuperf.model.verdict import FAILING, Cause, Outcome, Reason, Verdic
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.explanation import fitted
 from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
 from pytest_gpuperf.settings import config_of
@@ -306,7 +307,9 @@ class Gate:
         if capture is not None:
             capture.suspend(in_=True)
         reporter.ensure_newline()
-        _write(reporter, terminal.ended_line(test_id), red=True, bold=True)
+        from pytest_gpuperf.report import notices
+
+        _write(reporter, notices.ended_line(test_id), red=True, bold=True)
         reporter.flush()
 
     def settle(self, session: pytest.Session) -> None:
@@ -360,7 +363,9 @@ class Gate:
         starts = config.replay is None and self.suite.completeness().complete
         confirm = config.confirm if starts and has_suspects else None
         against = config.against if starts else None
-        line = terminal.held_line(
+        from pytest_gpuperf.report import notices
+
+        line = notices.held_line(
             count, confirm, against, config.confirm_by, expected_s=expected_s
         )
         _write(reporter, line)
@@ -372,7 +377,9 @@ class Gate:
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is None or reporter.verbosity < 0:
             return
-        text = terminal.comparison_line(progress)
+        from pytest_gpuperf.report import notices
+
+        text = notices.comparison_line(progress)
         if reporter.isatty:
             reporter.rewrite(text[: _width(reporter) - 1], erase=True)
             self._line_open = True
@@ -448,7 +455,9 @@ class Gate:
         for test_id in suite.results:
             failures = suite.failures_of(test_id) if test_id in fatal else ()
             if failures and test_id not in self._xfailed:
-                self._why_red = terminal.decided_line(failures[0])
+                from pytest_gpuperf.report import notices
+
+                self._why_red = notices.decided_line(failures[0])
                 break
         if self.suite.complaints and session.exitstatus in _PASSED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -459,7 +468,9 @@ class Gate:
             return status
         reporter = self.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:
-            _write(reporter, terminal.status_line(self._why_red), red=True, bold=True)
+            from pytest_gpuperf.report import notices
+
+            _write(reporter, notices.status_line(self._why_red), red=True, bold=True)
         return pytest.ExitCode.TESTS_FAILED
 
     def _looks_into(self, module: str) -> bool:
@@ -515,7 +526,9 @@ class Gate:
                 continue
             failures = self.suite.failures_of(test_id)
             if failures:
-                self.suite.complain(terminal.overruled_line(failures[0]))
+                from pytest_gpuperf.report import notices
+
+                self.suite.complain(notices.overruled_line(failures[0]))
         undecided = dict.fromkeys(
             verdict.key.test_id
             for verdict in self.suite.verdicts
@@ -524,7 +537,9 @@ class Gate:
         )
         gates = self.suite.config.baseline_named and self.suite.config.update is None
         if passes and undecided and gates:
-            self.suite.complain(terminal.undecided_line([*undecided]))
+            from pytest_gpuperf.report import notices
+
+            self.suite.complain(notices.undecided_line([*undecided]))
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter
@@ -553,7 +568,7 @@ class Gate:
                 counted=self.suite.counted,
                 width=width,
                 verbose=verbose,
-                in_failures=explained.__contains__,
+                in_failures=explained,
                 view=view,
             )
         terminalreporter.write_sep("=", title.text)
@@ -607,7 +622,7 @@ def _measured(payload: str, report: pytest.TestReport) -> Measured | None:
 def _write(
     terminalreporter: pytest.TerminalReporter, text: str, **markup: bool
 ) -> None:
-    for line in terminal.fitted(text, width=_width(terminalreporter)):
+    for line in fitted(text, width=_width(terminalreporter)):
         terminalreporter.write_line(line.text, **markup)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.terminal import twins_line
 from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
@@ -147,7 +146,9 @@ class Identity:
         result = yield
         twins = self._name_all(items)
         for first, second in twins:
-            text = twins_line(
+            from pytest_gpuperf.report import notices
+
+            text = notices.twins_line(
                 escape(second.nodeid), self.keys.typed(first), self.keys.typed(second)
             )
             # A UsageError would be an internal error in a worker of xdist.
@@ -221,7 +222,6 @@ def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
 
 
 def _copy_of(item: pytest.Item, marked: MarkedTest) -> pytest.Item:
-    """Return a copy of a test item with its own stash, report sections and fixture request."""
     copied: Any = copy.copy(item)
     copied.stash = pytest.Stash()
     copied.stash[MARKED] = marked.copy()

@@ -334,7 +334,7 @@ def _records(values: tuple[object, ...]) -> frozenset[str]:
 
 def _function(value: object) -> Callable[..., object]:
     if not callable(value):
-        remedy = "give a function, not what it returns"
+        remedy = "give a function, not its result"
         raise ConfigError(f"{_shown(value)} cannot be called", remedy=remedy)
     return value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from os import environ
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -208,7 +208,6 @@ _UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, Valu
 
 
 def _has_no_values(item: pytest.Item) -> bool:
-    """Return True if pytest found no values for a test's parameters, as with missing files."""
     # A loop, because each item of a generator is a call.
     for mark in item.own_markers:
         if str(mark.kwargs.get("reason", "")).startswith(_NO_VALUES):
@@ -233,6 +232,22 @@ def identity_of(workerinput: Mapping[str, Any], run_id: str | None) -> ProcessId
     return ProcessIdentity(
         session=session, writer=workerinput["writer"], expected=workerinput["folder"]
     )
+
+
+class _Ended(NamedTuple):
+    """
+    The end of a phase of a test that measured.
+
+    Attributes:
+        skipped: True if pytest reported a skip or an expected failure.
+    """
+
+    item: pytest.Item
+    test: MarkedTest
+    ledger: Ledger
+    report: pytest.TestReport
+    call: pytest.CallInfo[None]
+    skipped: bool
 
 
 class Measuring:
@@ -684,20 +699,17 @@ class Measuring:
             references.after()
         limited = bool(plan.limits or plan.min_grade)
         if limited and self.judging and not self.bench.site.config.disable:
-            self._hold_limits(test, gpuperf.ledger)
+            try:
+                verdicts = self._judge_limits(test, gpuperf.ledger)
+            except UnitError as error:
+                # The mistake is in the marker. A traceback would show the plugin's own code.
+                raise pytest.fail.Exception(_of_limit(error), pytrace=False) from None
+            test.verdicts = verdicts
+            missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
+            if missed:
+                text = self._missed_text(gpuperf.ledger, verdicts)
+                raise PerfAssertionError(text, verdict=missed[0])
         return result
-
-    def _hold_limits(self, test: MarkedTest, ledger: Ledger) -> None:
-        try:
-            verdicts = self._judge_limits(test, ledger)
-        except UnitError as error:
-            # The mistake is in the marker. A traceback would show the plugin's own code.
-            raise pytest.fail.Exception(_of_limit(error), pytrace=False) from None
-        test.verdicts = verdicts
-        missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
-        if missed:
-            text = self._missed_text(ledger, verdicts)
-            raise PerfAssertionError(text, verdict=missed[0])
 
     def _judge_limits(self, test: MarkedTest, ledger: Ledger) -> tuple[Verdict, ...]:
         """
@@ -733,21 +745,16 @@ class Measuring:
         verdicts = [*missed, *unread]
         return outcomes.failure_text(verdicts, self.bench.site.config, perfs)
 
-    def _judge_what_ended_early(
-        self,
-        test: MarkedTest,
-        ledger: Ledger,
-        report: pytest.TestReport,
-        call: pytest.CallInfo[None],
-    ) -> None:
+    def _judge_what_ended_early(self, ended: _Ended) -> None:
         """
         Check the limits of a test that measured before a skip or a missing value.
 
         A missed limit fails the test, unless an xfail mark expects that. A
         unittest.TestCase gets here without an exception in its call.
         """
-        config = self.bench.site.config
-        lacked = outcomes.lacked_a_value(call)
+        config, test = self.bench.site.config, ended.test
+        ledger, report = ended.ledger, ended.report
+        lacked = outcomes.lacked_a_value(ended.call)
         if not (lacked or report.skipped):
             return
         if config.disable or not (self.judging and ledger.records):
@@ -763,7 +770,7 @@ class Measuring:
         test.verdicts = verdicts
         expected = report.__dict__.get("gpuperf_expects", False)
         if not expected and any(v.outcome is Outcome.FAILED for v in verdicts):
-            ending = outcomes.ending_text(report, call)
+            ending = outcomes.ending_text(report, ended.call)
             text = self._missed_text(ledger, verdicts)
             outcomes.fail(report, "\n".join(filter(None, (text, ending))))
             # Reported as a failure of the test, because its setup has no error to repair.
@@ -800,28 +807,22 @@ class Measuring:
             if test.in_body:
                 report.gpuperf_part = True  # type: ignore[attr-defined] # our own, for the gate
             elif call.when == "call" or report.outcome != "passed":
-                self._report(item, test, ledger, report, call)
+                self._report(_Ended(item, test, ledger, report, call, report.skipped))
         return report
 
-    def _report(
-        self,
-        item: pytest.Item,
-        test: MarkedTest,
-        ledger: Ledger,
-        report: pytest.TestReport,
-        call: pytest.CallInfo[None],
-    ) -> None:
+    def _report(self, ended: _Ended) -> None:
         """
         Check limits that the end of a test left open, and attach the measurements.
         """
-        skipped = report.outcome == "skipped"
+        report, call = ended.report, ended.call
         marked = hasattr(report, "wasxfail")
         if marked or report.outcome != "passed" or call.excinfo is not None:
             marked = marked or outcomes.passed_unexpectedly(report)
             if marked and not outcomes.calls_xfail(call):
                 # Whether the mark expects failures that only the gate can find.
                 kinds = [
-                    mark.kwargs.get("raises") for mark in item.iter_markers("xfail")
+                    mark.kwargs.get("raises")
+                    for mark in ended.item.iter_markers("xfail")
                 ]
                 expects = all(
                     kind is None
@@ -832,37 +833,16 @@ class Measuring:
                     for kind in kinds
                 )
                 report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
-            self._judge_what_ended_early(test, ledger, report, call)
-        self._attach(item, test, ledger, report, call, skipped=skipped)
+            self._judge_what_ended_early(ended)
+        self._attach(ended)
 
-    def _attach(
-        self,
-        item: pytest.Item,
-        test: MarkedTest,
-        ledger: Ledger,
-        report: pytest.TestReport,
-        call: pytest.CallInfo[None],
-        *,
-        skipped: bool,
-    ) -> None:
+    def _attach(self, ended: _Ended) -> None:
         """
         Attach the measurements of a test to the report, or fail the test if that is impossible.
-
-        Args:
-            item: The item of the test.
-
-            test: The test.
-
-            ledger: Its measurements.
-
-            report: The report of the test.
-
-            call: The end of the test's phase.
-
-            skipped: True if pytest reported a skip or an expected failure.
         """
+        test, report = ended.test, ended.report
         try:
-            measured = self._measured(item, test, ledger, report, call, skipped=skipped)
+            measured = self._measured(ended)
             # Sent as text, because a dict of floats triples the time that xdist needs
             # for a test.
             text = codec.to_text(measured)
@@ -880,16 +860,8 @@ class Measuring:
         if not (passed and mine):
             outcomes.apply_unmeasured(report, measured, self.bench.site.config)
 
-    def _measured(
-        self,
-        item: pytest.Item,
-        test: MarkedTest,
-        ledger: Ledger,
-        report: pytest.TestReport,
-        call: pytest.CallInfo[None],
-        *,
-        skipped: bool,
-    ) -> Measured:
+    def _measured(self, ended: _Ended) -> Measured:
+        item, test, ledger, report, call, skipped = ended
         plan, digests = test.plan, test.digests or _UNKNOWN
         records = digests.of(ledger.records)
         refusals: tuple[Unmeasured, ...] = ()
@@ -903,8 +875,8 @@ class Measuring:
             refusals = (outcomes.nothing_measured(ledger.raised, disabled=disabled),)
         references = self.bench.measurer.references
         gated = plan.uses_fixture or plan.max_regression
-        ended, line = call.excinfo is not None, item.location[1]
-        ours = ended and (
+        failed, line = call.excinfo is not None, item.location[1]
+        ours = failed and (
             outcomes.missed_a_limit(call) or outcomes.lacked_a_value(call)
         )
         return Measured(
@@ -916,11 +888,11 @@ class Measuring:
             references=() if references is None else references.taken(),
             # The time of a single call is not gated.
             max_regression=plan.max_regression if gated else {"time": None},
-            body_failed=ended and not (ours or skipped),
+            body_failed=failed and not (ours or skipped),
             skipped=skipped and not ours,
             xfailed=skipped and not ours and hasattr(report, "wasxfail"),
             asserted=ledger.compared,
-            missed=outcomes.missed_assert(ledger, call, report) if ended else None,
+            missed=outcomes.missed_assert(ledger, call, report) if failed else None,
             group=plan.group,
             positional_id=digests.positional_id,
             line=None if line is None else line + 1,

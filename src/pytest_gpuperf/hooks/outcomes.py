@@ -25,9 +25,14 @@ from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
-from pytest_gpuperf.report import display, terminal
+from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import assert_lines, safe_repr
+from pytest_gpuperf.report.explanation import (
+    assert_lines,
+    fitted,
+    longrepr_lines,
+    safe_repr,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,9 +87,9 @@ class VerdictRepr:
         """Write the text wrapped to the terminal, with the first line as the error."""
         width = writer.fullwidth - len("E   ")
         first, _, rest = self.text.partition("\n")
-        for line in terminal.fitted(first, width=width):
+        for line in fitted(first, width=width):
             writer.line(f"E   {line}", red=True, bold=True)
-        for line in terminal.fitted(rest, width=width):
+        for line in fitted(rest, width=width):
             writer.line(f"    {line}")
 
 
@@ -248,7 +253,7 @@ def apply_unmeasured(
     if measured.refusals or measured.verdicts:  # Few tests have any.
         reasons += [f"{r.metric}: {r.text}" for r in measured.refusals]
         reasons += [
-            next(iter(terminal.longrepr_lines(verdict))).text
+            next(iter(longrepr_lines(verdict))).text
             for verdict in measured.verdicts
             if verdict.outcome is Outcome.UNMEASURED
         ]
@@ -465,7 +470,7 @@ def failure_text(
         f"unmeasured: {line.text}" if is_unmeasured else line.text
         for verdict in verdicts
         for is_unmeasured in (verdict.outcome is Outcome.UNMEASURED,)
-        for line in terminal.longrepr_lines(
+        for line in longrepr_lines(
             verdict, options=config.option_texts, width=_UNBROKEN
         )
     ]

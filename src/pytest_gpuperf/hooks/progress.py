@@ -7,7 +7,7 @@ from os import environ
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.report.terminal import slow_line
+from pytest_gpuperf.report.notices import slow_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

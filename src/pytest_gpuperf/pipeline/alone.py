@@ -15,7 +15,7 @@ from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Record, RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.sample import Source
-from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report import notices
 
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.confirmation import Retest
@@ -50,7 +50,7 @@ def measure_alone(suite: Suite, sessions: _Sessions, measure: MeasureAlone) -> N
         return
     gap = suite.command.launcher.gap
     if gap is not None:
-        suite.remark_if_verbose(terminal.not_alone_line(gap.text))
+        suite.remark_if_verbose(notices.not_alone_line(gap.text))
         return
     test_ids = _drawn(suite, sessions)
     if not test_ids:
@@ -60,15 +60,15 @@ def measure_alone(suite: Suite, sessions: _Sessions, measure: MeasureAlone) -> N
         retests = measure(test_ids)
     except KeyboardInterrupt:
         # The run itself has ended, and its values are valid.
-        suite.remark(terminal.ALONE_INTERRUPTED)
+        suite.remark(notices.ALONE_INTERRUPTED)
         return
     gaps = [gap for retest in retests.values() for gap in retest.unmeasured[:1]]
     if len(gaps) == len(test_ids):
-        suite.remark(terminal.not_alone_line(gaps[0].text))
+        suite.remark(notices.not_alone_line(gaps[0].text))
         return
     failed_count = len(suite.failed_fresh.intersection(test_ids))
     suite.remark_if_verbose(
-        terminal.alone_line(
+        notices.alone_line(
             len(test_ids),
             suite.config.alone,
             failed_count=failed_count,

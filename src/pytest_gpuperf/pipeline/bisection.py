@@ -301,12 +301,12 @@ def _commits(repository: Repository, request: BisectRequest) -> list[Commit]:
         message = f"{request.good[:12]} is not an ancestor of {request.bad[:12]}"
         raise RevisionError(
             message,
-            remedy="name a good commit of the bad one's own history",
+            remedy="name a good commit that is an ancestor of the bad one",
             revision=request.good,
         )
     if not commits:
         message = "the good and the bad revision are one commit"
-        raise ConfigError(message, remedy="name an earlier good one")
+        raise ConfigError(message, remedy="name an earlier good commit")
     return commits
 
 

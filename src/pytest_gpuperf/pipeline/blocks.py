@@ -236,9 +236,7 @@ def _alone(site: Site, index: int, request: BlockRequest) -> Iterator[None]:
             except DeviceHeldError:
                 raise
             except CollectError as error:
-                request.tell(
-                    f"other runs are not kept from disturbing this one: {error.message}"
-                )
+                request.tell(f"other runs may disturb this one: {error.message}")
         if waits_ns:
             request.waited((site.clock.now_ns() - waits_ns[0]) / NS_PER_S)
         yield
@@ -252,7 +250,11 @@ def _at_once(request: BlockRequest) -> int:
         short = f"the GPU's memory does not hold {count} processes"
         count = _PAIR if count > _PAIR else 1
     if short:
-        how = "one of each side takes turns" if count > 1 else "one runs after another"
+        how = (
+            "one process of each side runs at a time"
+            if count > 1
+            else "one process runs at a time"
+        )
         request.tell(f"{short}: {how}")
     return count
 

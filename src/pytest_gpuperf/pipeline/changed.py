@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 # A conftest.py belongs to the tests of its folder, whatever its functions are.
 _CONFTEST = "conftest.py"
 _UNKNOWN_FILES = (
-    "they are known on Linux, in the git repository where pytest is started, if no code of "
-    "the project starts it"
+    "they are recorded on Linux, if pytest is started in the git repository, and not by "
+    "code of the project"
 )
 _STORE_FIRST = "store a session with --gpuperf-changed --gpuperf-update=new"
 
@@ -122,7 +122,6 @@ def _unchanged(
     parameters: Mapping[str, str | None],
     of_files: RecordKey,
 ) -> Unchanged:
-    """Look for each test in the newest stored files that have it."""
     device = site.device()
     slugs = slugs_of_machine(site.environment, None if device is None else device.name)
     left, same = set(parameters), set[str]()
@@ -177,7 +176,7 @@ def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str
         changes = changes_since(repository, revision, site.config)
         installing = installs(changes.differing)
         if installing:
-            why = "so other packages or another build may be meant"
+            why = "so the installed packages or the build may differ"
             where = f"{some_of(installing)} changed since {short(revision)}"
             return frozenset(), f"{where}, {why}"
         opened = OpenedByTest.of_session(files, changes.root)

@@ -11,6 +11,7 @@ from pytest_gpuperf.baseline.history import (
     Restart,
     StoreChange,
     dropped_by,
+    shown_digits,
     stored_record,
     with_alone,
 )
@@ -45,8 +46,9 @@ from pytest_gpuperf.pipeline.alone import (
 )
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
-from pytest_gpuperf.report import display, terminal
+from pytest_gpuperf.report import display, notices
 from pytest_gpuperf.report.display import listed
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import completed
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
@@ -152,7 +154,7 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
     if suite.config.update is None or not suite.measured_anything():
         return run
     if not run.header.completeness.complete:
-        suite.remark(terminal.nothing_stored("not every test reported"))
+        suite.remark(notices.nothing_stored("not every test reported"))
         return run
     groups = grouped(with_samples(suite, run).records)
     planned = _all_planned(suite, groups, run.verdicts)
@@ -348,9 +350,9 @@ def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
     kept = suite.results.keys()
     if removed:
         sessions = {each for drop in every for each in drop.session_ids}
-        lines += terminal.dropped_lines(removed, len(sessions), place, kept=kept)
+        lines += notices.dropped_lines(removed, len(sessions), place, kept=kept)
     if doubted:
-        lines += terminal.not_dropped_lines([*map(id_of, doubted)], place, kept=kept)
+        lines += notices.not_dropped_lines([*map(id_of, doubted)], place, kept=kept)
     left = replace(
         completeness,
         absent=tuple(t for t in completeness.absent if t not in removed),
@@ -370,8 +372,8 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
     for value in session.values:
         numbers = samples.get((value.metric, value.unit, value.source), ())
         if len(numbers) >= len(QUANTILES):
-            quantiles = tuple(quantile(numbers, share) for share in QUANTILES)
-            value = replace(value, quantiles=quantiles)  # noqa: PLW2901 - the same value, completed
+            shown = (shown_digits(quantile(numbers, share)) for share in QUANTILES)
+            value = replace(value, quantiles=tuple(shown))  # noqa: PLW2901 - the same value, completed
         values.append(value)
     return replace(session, values=tuple(values))
 
@@ -489,7 +491,7 @@ def _family_of(
 
 def _storing(suite: Suite) -> str:
     named = suite.config.baseline_named
-    return display.escape(storing_command(suite.memory.place() if named else None))
+    return escape(storing_command(suite.memory.place() if named else None))
 
 
 def _stored_lines(
@@ -515,7 +517,7 @@ def _stored_lines(
     left_out = planned.barred_count, planned.slower_count
     if planned.plans or any(left_out) or not planned.noise:
         place = suite.memory.place()
-        yield terminal.stored_line(changes, place, *left_out, otherwise=otherwise)
+        yield notices.stored_line(changes, place, *left_out, otherwise=otherwise)
         if remedy and not (planned.plans or any(left_out)):
             # On a separate line, so that the command can be copied.
             yield remedy
@@ -530,10 +532,10 @@ def _stored_lines(
         if not same_company(before.session, session)
     }
     if others:
-        yield terminal.company_line(session.ran_count or 0, [*others.values()])
+        yield notices.company_line(session.ran_count or 0, [*others.values()])
     accepted = [plan for plan in planned.plans if plan.dropped_count]
     if accepted:
-        # `_seen` prints the number of sessions still wanted.
+        # `_seen` prints the number of sessions still recommended.
         names = listed(str(plan.change.key) for plan in accepted)
         count = max(plan.dropped_count for plan in accepted)
         yield f"accepted {names}: {display.plural(count, 'session')} dropped"
@@ -566,19 +568,22 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     effects = _effects_seen(suite, cases, keys)
     if effects:
         later = _effects_seen(suite, cases, keys, more_sessions=MORE_SESSIONS)
-        seen = display.least(median([*effects.values()]))
-        text += f" and detects slowdowns of {seen} or more"
-        more = f"with {MORE_SESSIONS} more: {display.least(median([*later.values()]))}"
-        if len(effects) > 1:
-            worst = max(effects, key=effects.__getitem__)
-            text += f" in half of its tests, {display.least(effects[worst])} in {worst}"
-            more += f" and {display.least(later[worst])}"
-        text += f" ({more})"
+        worst = max(effects, key=effects.__getitem__)
+        now, then = (
+            (display.least(median([*some.values()])), display.least(some[worst]))
+            for some in (effects, later)
+        )
+        seen, more = now[0], then[0]
+        if now[0] != now[1]:
+            seen = f"{now[0]} (median test) to {now[1]} ({worst})"
+            more = f"{then[0]} to {then[1]}"
+        later_text = f"with {MORE_SESSIONS} more sessions from {more}"
+        text += f": it detects slowdowns from {seen}, {later_text}"
     missing = most_sessions - fewest
     if missing <= 0:
         yield text
         return
-    yield f"{text}; {missing} more wanted"
+    yield f"{text}; {missing} more recommended"
     yield f"store another session: {_storing(suite)}"
 
 

@@ -206,9 +206,8 @@ class Memory:
         place = self._config.option_texts.get("gpuperf_baseline_fallback")
         if place is not None and self._away is None and self._config.update is None:
             error.remedy += (
-                f"; or compare with {place} by --gpuperf-baseline, because "
-                "--gpuperf-baseline-fallback stands in only for a server that cannot be "
-                "reached"
+                f"; or compare with {place} (--gpuperf-baseline), because "
+                "--gpuperf-baseline-fallback is used only if a server cannot be reached"
             )
         return error
 

@@ -170,7 +170,9 @@ def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
             each = (f"{value} in {listed(of)}" for value, of in names.items())
             yield f"the {what} differ: {', '.join(each)}", remedy
     yield from _other_collections(files)
-    by_shard = _by_value(files, lambda file: _text_of(file.shard))
+    by_shard = _by_value(
+        files, lambda file: None if file.shard is None else str(file.shard)
+    )
     several = {text: of for text, of in by_shard.items() if len(of) > 1}
     for text, of in several.items():
         yield f"{listed(of)} are all shard {text}", _ONE_RUN
@@ -209,10 +211,6 @@ def _count(file: ShardFile) -> str | None:
 def _revision(file: ShardFile) -> str | None:
     against = file.run.against
     return None if against is None else against.commit[:_COMMIT] or against.revision
-
-
-def _text_of(shard: Shard | None) -> str | None:
-    return None if shard is None else str(shard)
 
 
 def _other_collections(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:

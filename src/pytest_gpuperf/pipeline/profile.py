@@ -149,7 +149,9 @@ def _starts(
                 return cost.replays, ""
             why = cost.note
     # One start per counter, although most need fewer, and one more for ncu itself.
-    return len(names) + 1, f"; a guess: the number of passes is unknown ({why})"
+    return len(
+        names
+    ) + 1, f"; estimated, because the number of passes is unknown ({why})"
 
 
 _NAME = "ncu"

@@ -34,8 +34,8 @@ BUILD_REMEDY = "build both sides with the ini option gpuperf_build_command"
 _LEAST_FREE_BYTES = 1 << 20
 # Level 1 has already redirected the folders of editable installations.
 _PATH_REMEDY = (
-    "let what adds its folder to Python's path, as a conftest.py, find it from its own "
-    "__file__"
+    "let the code that adds its folder to Python's path, such as a conftest.py, find the "
+    "folder from its own __file__"
 )
 # Files that define what is installed or how the project is built. A change of such a
 # file means a different environment, which the files used by tests do not show.
@@ -85,7 +85,7 @@ _OF_TOOLS = re.compile(
 _METADATA = (".egg-info", ".dist-info")
 _LISTS = re.compile(rb"\b(?:listdir|scandir|r?glob|iterdir|f?walk)\b")
 _REPEAT = {
-    Side.OLD: "let its tests write to another folder, as that of tmp_path",
+    Side.OLD: "let its tests write to another folder, such as tmp_path",
     Side.NEW: "leave the working tree as it is while it is measured, and run it again",
 }
 
@@ -250,9 +250,7 @@ class Project:
         """
         for name, path in sorted(self.modules_of(side, loaded)):
             if self.owner(path) is None:
-                reason = (
-                    f"the {side.value} side loaded {name} from {path}, which both share"
-                )
+                reason = f"the {side.value} side loaded {name} from {path}, which both sides share"
                 return Gap(code=GapCode.SHARED_FILE, reason=reason, remedy=BUILD_REMEDY)
         return None
 
@@ -347,7 +345,9 @@ def unrecorded(
 
         most_bytes: The largest file that a process may write [B], or None for any size.
     """
-    reason = f"a process of the {side.value} side did not say what it has loaded"
+    reason = (
+        f"a process of the {side.value} side did not report the files that it loaded"
+    )
     if free_bytes < _LEAST_FREE_BYTES:
         return Gap(
             code=GapCode.FAILED,
@@ -634,7 +634,6 @@ def without_tools(changes: Changes) -> Changes:
 
 
 def _is_unseen(used: UsedFiles, changes: Changes) -> bool:
-    """Return whether a change may have an effect that no opened file shows."""
     root = Path(changes.root)
     for path in changes.differing:
         if _INSTALLS.search(path) or path.endswith(_BUILT):

@@ -265,7 +265,7 @@ def run_child(
     try:
         return _child_run(command, test_ids, identity, start, cache_control)
     except OSError as error:  # No file can be opened for the task.
-        why = f"a fresh process gets no folder ({error.strerror})"
+        why = f"no folder can be made for a fresh process ({error.strerror})"
         gap = Gap(code=GapCode.FAILED, reason=why, remedy=start_remedy(error, "python"))
         return ChildRun(failure=gap.text, began=False, unstarted=gap)
 

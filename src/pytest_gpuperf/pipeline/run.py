@@ -25,17 +25,6 @@ from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
-from pytest_gpuperf.report.terminal import (
-    all_changed,
-    changed_tests,
-    lost_lines,
-    measured_elsewhere,
-    none_began,
-    positional_ids,
-    side_by_side,
-    unsteady_parameters,
-    unstored_gains,
-)
 from pytest_gpuperf.report.words import changed_test, for_pytest
 
 if TYPE_CHECKING:
@@ -203,10 +192,14 @@ def finish(
     )
     workers_count = suite.workers_count()
     if workers_count > 1:
-        suite.remark(side_by_side(workers_count))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.side_by_side(workers_count))
     _tell_of_identity(suite)
     if why := suite.site.all_expected().all_changed:
-        suite.remark(all_changed(why))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.all_changed(why))
     counted = tally(run)
     codes = complaints(run, counted, config)
     least = config.min_judged or 0.0
@@ -214,7 +207,11 @@ def finish(
     if config.baseline_named and config.update is None and not config.disable:
         tests = suite.damaged()
         if tests:
-            suite.complain(lost_lines(tests, damage_remedy(suite.memory.place())))
+            from pytest_gpuperf.report import notices
+
+            suite.complain(
+                notices.lost_lines(tests, damage_remedy(suite.memory.place()))
+            )
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
@@ -240,20 +237,27 @@ def _tell_of_identity(suite: Suite) -> None:
     ]
     changed = [str(v.key) for v in improved if changed_test(v)]
     if changed and suite.config.update is not Update.ALL:
-        suite.remark(changed_tests(changed))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.changed_tests(changed))
     gained = dict.fromkeys(str(v.key) for v in improved if not changed_test(v))
     if gained and suite.config.update in {None, Update.NEW}:
         # Needed only for stores, and one is open.
         from pytest_gpuperf.baseline.store import storing_command
+        from pytest_gpuperf.report import notices
 
         place = suite.memory.place() if suite.config.baseline_named else None
         command = storing_command(place, what=Update.IMPROVED.value)
-        suite.remark(unstored_gains([*gained], command))
+        suite.remark(notices.unstored_gains([*gained], command))
     if suite.unsteady:
-        suite.remark(unsteady_parameters([*suite.unsteady]))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.unsteady_parameters([*suite.unsteady]))
     positional = suite.positional_ids()
     if positional and not suite.config.disable and suite.memory.store() is not None:
-        suite.remark(positional_ids(positional))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.positional_ids(positional))
 
 
 def _keep(suite: Suite, run: Run) -> Run:
@@ -279,7 +283,9 @@ def _measure_again(suite: Suite) -> None:
     passed = [m for m in suite.results.values() if m.test_id in suite.passed]
     here = [m for m in passed if all(r.host is None for r in m.records)]
     if len(here) < len(passed):
-        suite.remark(measured_elsewhere(len(passed) - len(here)))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.measured_elsewhere(len(passed) - len(here)))
     test_ids = [measured.test_id for measured in here]
     retests = _again(suite, test_ids, Role.REPEAT, suite.config.runs - 1)
     suite.failed_alone |= {
@@ -439,7 +445,11 @@ def _again(
         # Not if the launcher prevented them from beginning a test.
         none = role is not Role.ALONE and not any(run.began for run in runs)
         if none and runs[0].refusal is None:
-            suite.complain(none_began(len(runs), not_begun(suite.command, runs[0])))
+            from pytest_gpuperf.report import notices
+
+            suite.complain(
+                notices.none_began(len(runs), not_begun(suite.command, runs[0]))
+            )
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     suite.drop_unsteady()
     return {
@@ -468,7 +478,9 @@ def _alike(suite: Suite, records: Sequence[Record]) -> list[Record]:
     ]
     unlike = {record.key.test_id for record in records if record not in alike}
     if unlike:
-        suite.remark(measured_elsewhere(len(unlike)))
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.measured_elsewhere(len(unlike)))
     return alike
 
 

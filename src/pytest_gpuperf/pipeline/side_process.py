@@ -57,7 +57,7 @@ _PLUGIN = "pytest_gpuperf.hooks.listing"
 _SHOWN_LINES = 10
 # Signals sent from outside. Other signals, such as SIGSEGV, come from a crash of the code.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
-_ENDED_REMEDY = "see what ended it, as a lack of memory, and run it again"
+_ENDED_REMEDY = "find out what ended it, for example a lack of memory, and run it again"
 # The value in pytest.ExitCode.
 _USAGE_ERROR = 4
 # A POSIX shell adds this number to the signal that ended its command.
@@ -673,7 +673,7 @@ def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
         message = f"{name} ended the build of the {side} side in {command.tree}"
         raise CollectorFailedError(
             message,
-            remedy=f"{_ENDED_REMEDY}; a build of fewer jobs at once needs less",
+            remedy=f"{_ENDED_REMEDY}; a build with fewer parallel jobs needs less",
             argv=finished.argv,
             exit_code=finished.exit_code,
             log_tail=finished.log_tail,

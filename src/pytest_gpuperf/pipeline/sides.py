@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 
-__all__ = ["SideCommand", "Sides", "SidesRequest", "loaded_here", "open_sides"]
-
 # Long enough for a fresh tree, which has no byte code yet.
 _LEAST_PATIENCE_S = 20.0
 # Large, because the machine may be busier than a moment ago.
@@ -400,7 +398,7 @@ def _check_paths(
     files = _of_tests(ignored, request.names)
     if files:
         message += f", of which git ignores {some_of(files)}"
-        remedy = "name what git ignores in the ini option gpuperf_carry"
+        remedy = "name the ignored files in the ini option gpuperf_carry"
     elif not request.tests_mine:
         remedy += ", or --gpuperf-against-tests=mine"
     raise SidesRefusedError(message, remedy=remedy)
@@ -511,8 +509,8 @@ def _other_code(settled: Settled, own_root: str) -> tuple[str, ...]:
     name, path = modules[0]
     more = f" (and {len(modules) - 1} more)" if len(modules) > 1 else ""
     sentence = (
-        f"this run loads {name} from {path}{more}, which is not what the working tree "
-        "has: the trees are compared, and other values are of that file"
+        f"this run loads {name} from {path}{more}, which differs from the working tree: "
+        "the trees are compared, but all other values were measured with that file"
     )
     return (sentence,)
 

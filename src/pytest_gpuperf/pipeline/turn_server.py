@@ -421,7 +421,7 @@ class TurnServer:
             try:
                 request = codec.from_text(line, TurnRequest)
             except RecordError:
-                self._end(name, "wrote something else than a request to its connection")
+                self._end(name, "sent an invalid request")
                 return False
             self._note(connection, request)
             if request.stage is Stage.TEST:
@@ -465,9 +465,7 @@ class TurnServer:
             allowed_s, why = self._patience.with_step(side, step)
             if self._silent_s(connection) < allowed_s:
                 continue
-            did = (
-                "did not end within" if connection.is_closed else "was not heard of for"
-            )
+            did = "did not end within" if connection.is_closed else "sent nothing for"
             text = f"{did} {allowed_s:.3g} s{connection.where}{why}"
             # Processes that hang at the same time are counted once.
             now_ns = self._clock.now_ns()

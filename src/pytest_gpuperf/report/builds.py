@@ -189,7 +189,6 @@ def _why(change: KernelChange) -> str:
 
 
 def _why_or_needs(change: KernelChange) -> str:
-    """Return the reasons, and of a kernel of one build what it needs."""
     reasons = [_why(change)]
     if change.was is None or change.now is None:
         stated = ((_NAMES[f], getattr(change.kernel, f)) for f in _STATED)
@@ -255,7 +254,6 @@ def inventory_columns(kernels: Sequence[ListedKernel]) -> tuple[Column, ...]:
 
 
 def _spilling(kernels: Sequence[ListedKernel]) -> str:
-    """Return how many kernels spill, and of how many it is not known."""
     spilling = sum(bool(k.spills_bytes or k.scalar_spills) for k in kernels)
     unknown = sum(k.spills_bytes is None for k in kernels)
     parts = [str(spilling)] if spilling or not unknown else []

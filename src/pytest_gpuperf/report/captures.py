@@ -27,7 +27,7 @@ from pytest_gpuperf.model.launch import Capture, CapturedLaunch
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed
-from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -220,7 +220,7 @@ def capture_lines(
         yield Line(head, Style.FAINT)
         yield from map(Line, table)
     gaps = () if metrics is not None else _gap_texts(analyses)
-    for text in (*gaps, *map(display.escape, remarks)):
+    for text in (*gaps, *map(escape, remarks)):
         yield from wrapped(text, width=width)
     yield from wrapped(_count(capture, metrics), width=width)
 
@@ -238,7 +238,7 @@ def capture_markdown(
     for number, heading, launches in captured_ranges(capture):
         lines += [f"### {prose(heading)}", ""] if heading else []
         part = None if shown is None else shown[number]
-        columns = _columns(launches, metrics, part, display.code)
+        columns = _columns(launches, metrics, part, code)
         lines += [*markdown_table(columns), ""]
     gaps = () if metrics is not None else _gap_texts(analyses)
     for text in (*gaps, *map(prose, remarks)):
@@ -303,7 +303,7 @@ def captured_ranges(
         if not captured.launches:
             continue
         devices = (launch.device for launch in captured.launches)
-        device = display.escape(next(filter(None, devices), ""))
+        device = escape(next(filter(None, devices), ""))
         place = f"range {number}" if len(capture.ranges) > 1 else ""
         yield number, ": ".join(filter(None, (place, device))), captured.launches
 
@@ -314,7 +314,6 @@ def _columns(
     analyses: Sequence[Analysis | None] | None,
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
-    """Return the columns name and metrics of some launches, or name and analysis."""
     named = (
         Column(
             head="launch",
@@ -340,7 +339,7 @@ def _columns(
         Column(head="note", cells=tuple(notes)),
         *(
             Column(
-                head=display.escape(heads[name]),
+                head=escape(heads[name]),
                 cells=tuple(_cell(launch, name) for launch in launches),
                 blank="n/a",
                 right=True,
@@ -364,9 +363,7 @@ def kernel_names(
     for launch in launches:
         full.setdefault(launch.kernel, set()).add(launch.demangled)
     names = [
-        display.escape(
-            launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled
-        )
+        escape(launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled)
         for launch in launches
     ]
     short = told_apart(names)
@@ -503,7 +500,7 @@ def _cell(launch: CapturedLaunch, name: str) -> str:
     if entry is None or entry.value is None:
         return ""
     if isinstance(entry.value, str):
-        return display.escape(entry.value)
+        return escape(entry.value)
     if name in METRICS:
         return display.value(entry.value, entry.unit or "")
     unit = "" if name in _UNIT_IN_HEAD else entry.unit or ""
@@ -546,7 +543,7 @@ def difference_columns(
 ) -> tuple[Column, ...]:
     """Return the table of times and differing metrics, as text or markdown by its form."""
     rows = [d for d in differences if d.is_time or d.direction is not Direction.SAME]
-    full = [display.escape(row.kernel) for row in rows]
+    full = [escape(row.kernel) for row in rows]
     short = told_apart(full)
     kernels = tuple(_spelled(short[name], form) for name in full)
     was = tuple("" if r.was is None else display.value(r.was, r.unit) for r in rows)
@@ -576,7 +573,7 @@ def difference_columns(
 
 
 def _spelled(kernel: str, form: str) -> str:
-    return display.code(kernel) if form == "markdown" else kernel
+    return code(kernel) if form == "markdown" else kernel
 
 
 def _change(difference: Difference) -> str:

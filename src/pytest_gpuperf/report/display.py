@@ -17,42 +17,10 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.model.environment import TEST
 from pytest_gpuperf.model.quantity import KiB, counter_unit
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.report.escape import code, escape, quoted
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.telemetry import UtilizationWindow
-
-__all__ = [
-    "SENSORS",
-    "about",
-    "change",
-    "change_interval",
-    "code",
-    "commit",
-    "date",
-    "escape",
-    "exactly",
-    "extent",
-    "fact",
-    "fact_label",
-    "in_fine_unit",
-    "interval",
-    "moment",
-    "moved_fact",
-    "pair",
-    "plural",
-    "quoted",
-    "second",
-    "some_of",
-    "spread",
-    "time_in",
-    "typed_percent",
-    "utilization_lines",
-    "utilization_parts",
-    "value",
-    "verbatim",
-    "whole_percent",
-]
 
 # Sensors of a time line, in order: name and unit by the field of a CanonicalRecord.
 SENSORS = {
@@ -602,12 +570,6 @@ def _exact(number: float) -> Decimal:
     return Decimal(repr(float(number))) + 0  # Adding 0 turns minus zero into zero.
 
 
-def _is_tie(number: float, digits: int) -> bool:
-    """Return True if the shortest text of a number lies between two rounded ones."""
-    text = repr(number).partition("e")[0].lstrip("-").replace(".", "").strip("0")
-    return len(text) == digits + 1 and text[-1] == "5"
-
-
 def _quickly(number: float, unit: str, digits: int) -> str:
     """
     Return the text of `value` without decimals, or "" of a value that needs them.
@@ -617,7 +579,9 @@ def _quickly(number: float, unit: str, digits: int) -> str:
     """
     if unit not in _QUICK or type(number) is not float or not number:
         return ""
-    if _is_tie(number, digits):
+    # A tie: the shortest text lies between two rounded ones.
+    text = repr(number).partition("e")[0].lstrip("-").replace(".", "").strip("0")
+    if len(text) == digits + 1 and text[-1] == "5":
         return ""
     mantissa, _, power = f"{number:.{digits - 1}e}".partition("e")
     exponent = int(power)

@@ -204,7 +204,6 @@ def peaks_bytes(
 
 
 def _columns(peaks: Peaks) -> tuple[Column, ...]:
-    """Return the table of a device's peaks, with memory before compute."""
     fields = [*_fields(peaks)]
     return (
         Column(head="peak", cells=tuple(name for name, _, _ in fields)),

@@ -34,6 +34,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
 )
 from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.escape import escape, quoted
 from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -52,8 +53,8 @@ _REPRODUCE, _ACCEPT = "reproduce", "accept"
 _COMMANDS = tuple(
     f"{word}:"
     for word in (
-        *(_REPRODUCE, _ACCEPT, "if meant"),
-        *("if removed", "if renamed", "take back"),
+        *(_REPRODUCE, _ACCEPT, "if intended"),
+        *("if removed", "if renamed", "to restore"),
     )
 )
 # The run's JSON file in a command, if the run wrote none.
@@ -160,9 +161,9 @@ def joint_explanation(
     yield from wrapped(head, width=width, style=STYLES[first.outcome])
     for detail in first.detail:
         if all(detail in verdict.detail for verdict in verdicts):
-            yield from wrapped(display.escape(detail), width=width, depth=1)
+            yield from wrapped(escape(detail), width=width, depth=1)
     if first.remedy:
-        remedy = f"remedy: {display.escape(first.remedy)}"
+        remedy = f"remedy: {escape(first.remedy)}"
         yield from wrapped(remedy, width=width, depth=1)
     texts = [shorten(name, _NAME_WIDTH) for name in called]
     if all(verdict.change is None for verdict in verdicts):
@@ -236,7 +237,7 @@ def longrepr_lines(
     if verdict.outcome is Outcome.UNMEASURED:
         parts = (
             f"{_subject(verdict)}: {_reason(verdict)}",
-            display.escape(verdict.remedy),
+            escape(verdict.remedy),
         )
         yield Line("; ".join(filter(None, parts)), style)
         return
@@ -400,7 +401,7 @@ def _accept_of_drift(verdict: Verdict, options: Mapping[str, str]) -> NextComman
 
 def command_text(command: NextCommand) -> str:
     """Return a command as typed into a shell, escaped for printing."""
-    return display.escape(" ".join(map(display.quoted, command.argv)))
+    return escape(" ".join(map(quoted, command.argv)))
 
 
 def completed(run: Run) -> Run:
@@ -424,7 +425,7 @@ def completed(run: Run) -> Run:
 def _reason(verdict: Verdict) -> str:
     """Return the reason as a fragment, or the tool's own text for an unmeasured metric."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
-        return display.escape(verdict.detail[0])
+        return escape(verdict.detail[0])
     sentence = words.sentence(verdict).rstrip(".")
     return f"{sentence[0].lower()}{sentence[1:]}"
 
@@ -436,12 +437,12 @@ def body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
-    texts = [_cause(verdict), *map(display.escape, details)]
+    texts = [_cause(verdict), *map(escape, details)]
     texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:
-        texts.append(f"remedy: {display.escape(verdict.remedy)}")
+        texts.append(f"remedy: {escape(verdict.remedy)}")
     for text in texts:
         yield from wrapped(text, width=width, depth=1)
     typed = () if options is None else commands(verdict, options)
@@ -461,7 +462,7 @@ def body(
         yield Line(f"    {command.kind + ':':<10} {command_text(command)}")
     started_by = (options or {}).get("started_by")
     if started_by is not None:
-        yield Line(f"    pytest was started by: {display.escape(started_by)}")
+        yield Line(f"    pytest was started by: {escape(started_by)}")
 
 
 def _cause(verdict: Verdict) -> str:
@@ -506,7 +507,7 @@ def _limit_evidence(verdict: Verdict) -> str:
 
 
 def _limit_text(limit: Limit) -> str:
-    written = display.escape(limit.text).split(" ")
+    written = escape(limit.text).split(" ")
     return " ".join(shorten(word, _NAME_WIDTH) for word in written)
 
 
@@ -608,7 +609,7 @@ def _baseline(span: BaselineSpan | None) -> str:
     text = f"baseline: {', '.join(parts)}"
     moved = display.listed(
         (
-            display.escape(f"{name} {' -> '.join(display.moved_fact(name, *moved))}")
+            escape(f"{name} {' -> '.join(display.moved_fact(name, *moved))}")
             for name, moved in sorted(span.moved.items())
             if name != TEST  # Printed on a separate line.
         ),
@@ -674,7 +675,7 @@ def store_name(options: Mapping[str, str]) -> str:
 
 def typed_command(*words: str) -> str:
     """Return a command as typed into a shell."""
-    return display.escape(" ".join(map(display.quoted, words)))
+    return escape(" ".join(map(quoted, words)))
 
 
 def removal_lines(
@@ -774,7 +775,7 @@ def assert_lines(
         The comparison with units, then the source of each measured operand.
     """
     measured = left_estimate or right_estimate
-    operator = display.escape(op)
+    operator = escape(op)
     if measured is None:
         return [f"{safe_repr(left)} {operator} {safe_repr(right)}"]
     first, second = _finite(left), _finite(right)
@@ -797,7 +798,7 @@ def assert_lines(
                 ends = display.interval(estimate.low, estimate.high, estimate.unit)
                 origin += f" {spread} ({ends})"
             samples = display.plural(estimate.sample_count, "sample")
-            source = f"{estimate.label.value} by {display.escape(estimate.source)}"
+            source = f"{estimate.label.value} by {escape(estimate.source)}"
             origins.append(f"    {name}: {origin}, {samples}, {source}")
             if number is not None and number != estimate.value:
                 suffixes = {estimate.low: ".low", estimate.high: ".high"}
@@ -821,7 +822,7 @@ def _difference(op: str, left: float | None, right: float | None) -> list[str]:
 
 
 def _name(metric: str, kernel: str | None) -> str:
-    return display.escape(metric if kernel is None else f'{metric}["{kernel}"]')
+    return escape(metric if kernel is None else f'{metric}["{kernel}"]')
 
 
 def _finite(operand: object) -> float | None:
@@ -841,5 +842,5 @@ def safe_repr(operand: object) -> str:
         text = repr(operand)
     except Exception:  # noqa: BLE001 - a foreign repr may raise anything
         text = f"<{type(operand).__name__}>"
-    clean = display.escape(text)
+    clean = escape(text)
     return clean if len(clean) <= _LONGEST_REPR else f"{clean[:_LONGEST_REPR]}…"

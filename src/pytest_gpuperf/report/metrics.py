@@ -11,7 +11,8 @@ from pytest_gpuperf.model.counters import (
     PassCost,
     ReplayGroup,
 )
-from pytest_gpuperf.report.display import escape, plural
+from pytest_gpuperf.report.display import plural
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.lines import (
     Column,
     Line,

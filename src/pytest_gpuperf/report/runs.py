@@ -23,7 +23,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -228,7 +228,7 @@ def write_output(path: str, content: bytes) -> None:
                 raise _refusal(path, "it is a folder")
             if not target.parent.is_dir():
                 raise _refusal(path, f"the folder {target.parent} does not exist")
-            is_closed = not _takes_new_files(target.parent)
+            is_closed = not os.access(target.parent, os.W_OK | os.X_OK)
             if is_closed and not os.access(target, os.W_OK):
                 raise _refusal(path, f"the folder {target.parent} cannot be written to")
             if is_closed and target.exists():
@@ -304,10 +304,6 @@ def _append(path: str, content: bytes) -> None:
     with Path(path).open("ab") as file:
         if content:
             file.write(b"\n" + content if file.tell() else content)
-
-
-def _takes_new_files(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _write_stream(path: str, content: bytes) -> None:
@@ -398,7 +394,7 @@ def run_markdown(
     """
     table = rows(run)
     called = names(row.key for row in table)
-    codes = {key: display.code(name) for key, name in called.items()}
+    codes = {key: code(name) for key, name in called.items()}
     loud = [row for row in table if row.needs_attention]
     quiet = [row for row in table if not row.needs_attention]
     if len(quiet) <= _FEW_ROWS or of_files:
@@ -572,7 +568,7 @@ def comparison_table(
     width: int | None,
 ) -> bytes:
     """Return the table of a comparison, the worst change first."""
-    remarks = [*map(display.escape, remarks)]
+    remarks = [*map(escape, remarks)]
     if any(map(_is_adjusted, pairs)):
         remarks.append(
             "adjusted: now/was corrected for CPU speed and machine drift; interval and "
@@ -587,7 +583,7 @@ def comparison_table(
             "? one older session and no samples do not tell how much such a number varies"
         )
     if form == "markdown":
-        table = [*markdown_table(_comparison_columns(pairs, display.code, prose)), ""]
+        table = [*markdown_table(_comparison_columns(pairs, code, prose)), ""]
         points = [f"- {prose(remark)}" for remark in remarks]
         ending = [*points, ""] if points else []
         return text_bytes([f"### {prose(title)}", "", *table, *ending])
@@ -595,7 +591,7 @@ def comparison_table(
     rows = text_table(_comparison_columns(pairs, str), width=width)
     below = (line.text for remark in remarks for line in wrapped(remark, width=width))
     lines = (Line(f"{_COMPARISON_INDENT}{text}") for text in (*rows, *below))
-    return text_bytes([Line(display.escape(title), Style.TITLE), *lines, ""])
+    return text_bytes([Line(escape(title), Style.TITLE), *lines, ""])
 
 
 def pair_facts(pair: ValuePair) -> dict[str, object]:
@@ -639,7 +635,7 @@ def _comparison_columns(
     for pair in pairs:
         test = short[pair.key]
         if pair.metric not in {"time", pair.key.name}:
-            test += f" {display.escape(words.noun(pair.metric))}"
+            test += f" {escape(words.noun(pair.metric))}"
         tests.append(spelled(test))
     was = tuple(inert(_amount(p.was, p.unit)) for p in pairs)
     now = tuple(inert(_amount(p.now, p.unit)) for p in pairs)

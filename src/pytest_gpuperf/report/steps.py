@@ -10,7 +10,7 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.steps import Compiled, StepSummary
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
@@ -193,7 +193,7 @@ def run_steps_lines(
 def run_steps_markdown(run: Run) -> Iterator[str]:
     """Yield a Markdown text per loop that the main processes of a run measured."""
     for called, record in _loops(run):
-        yield steps_markdown(record, called=display.code(called))
+        yield steps_markdown(record, called=code(called))
 
 
 def steps_lines(
@@ -218,14 +218,14 @@ def steps_lines(
         room = width - len(_INDENT) - left
         for place, part in enumerate(wrapped(text, width=room)):
             yield Line(f"{_INDENT}{'' if place else label:{left}}{part.text}")
-    texts = [f"{name} ({display.escape(reason)})" for name, reason in _missing(record)]
+    texts = [f"{name} ({escape(reason)})" for name, reason in _missing(record)]
     if texts:
         text = f"not measured: {', '.join(texts)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
     for note in record.notes:
-        text = f"note: {display.escape(note.text)}"
+        text = f"note: {escape(note.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-    for table in step_tables(record.steps, display.escape):
+    for table in step_tables(record.steps, escape):
         for place, text in enumerate(text_table(table, width=width - len(_INDENT))):
             yield Line(_INDENT + text, Style.PLAIN if place else Style.FAINT)
 
@@ -241,14 +241,14 @@ def steps_markdown(record: Record, *, called: str = "") -> str:
     """
     if record.steps is None:
         return ""
-    lines = [f"#### {_heading(record.steps, called, spelled=display.code)}", ""]
-    facts = step_facts(record, spelled=display.code)
+    lines = [f"#### {_heading(record.steps, called, spelled=code)}", ""]
+    facts = step_facts(record, spelled=code)
     table = (
         Column(head="measured", cells=tuple(label for label, _ in facts)),
         Column(head="value", cells=tuple(text for _, text in facts)),
     )
     lines += [*markdown_table(table), ""]
-    for columns in step_tables(record.steps, display.code):
+    for columns in step_tables(record.steps, code):
         lines += [*markdown_table(columns), ""]
     items = [f"- {name}: {prose(reason)}" for name, reason in _missing(record)]
     if items:
@@ -268,7 +268,7 @@ def _loops(run: Run) -> list[tuple[str, Record]]:
 
 
 def _heading(
-    steps: StepSummary, called: str, *, spelled: Callable[[str], str] = display.escape
+    steps: StepSummary, called: str, *, spelled: Callable[[str], str] = escape
 ) -> str:
     aside = [f"{steps.warmup_count} warm-up"] if steps.warmup_count else []
     aside += [f"{steps.void_count} void"] if steps.void_count else []
@@ -280,7 +280,7 @@ def _heading(
 
 
 def step_facts(
-    record: Record, *, spelled: Callable[[str], str] = display.escape
+    record: Record, *, spelled: Callable[[str], str] = escape
 ) -> list[tuple[str, str]]:
     """Return the facts of a loop, as labels and values."""
     steps = record.steps
@@ -317,7 +317,7 @@ def step_facts(
         ("peak memory", _labelled(estimates.get("memory.peak_bytes"))),
         ("coverage", coverage),
         ("grade", grade),
-        ("void", display.escape(record.void.text) if record.void else ""),
+        ("void", escape(record.void.text) if record.void else ""),
     ]
     return [(label, text) for label, text in facts if text]
 

@@ -12,6 +12,7 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Completeness, Run
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.lines import (
     STYLES,
     Column,
@@ -258,7 +259,7 @@ def judged_line(
         of_files: Whether the run was compared with files, for which no marker counts.
     """
     counted = counted or tally(run)
-    interrupted = display.escape(run.header.completeness.interrupted)
+    interrupted = escape(run.header.completeness.interrupted)
     decided = [
         *(_counted(counted, name) for name in _JUDGED_ORDER),
         _by_own(counted.own_failed_count, "failed"),
@@ -370,7 +371,7 @@ def _undecided(
         # The store has the test; its marker has max_regression="off".
         reason = "without a limit"
     else:
-        reason = "without marker limit or baseline"
+        reason = "without a limit or a baseline"
     texts = []  # Undecided second verdicts.
     for name in _OPEN_ORDER:
         verdicts = [v for v in counted.open_beside.values() if v.outcome == name]
@@ -437,7 +438,7 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
         aside = _smallest_detectable(verdicts)
     elif name in _REASONED:
         reasons = Counter(
-            display.escape(verdict.detail[0])
+            escape(verdict.detail[0])
             if verdict.outcome is Outcome.UNMEASURED and verdict.detail
             else words.short(verdict.reason)
             for verdict in verdicts

@@ -21,6 +21,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import escape
 
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
@@ -245,7 +246,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             f"store new sessions; or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.OF_NOTHING): (
-            f'limit the number itself, as by limits="retries <= 3", or {_BY_REVISION}'
+            f'limit the number itself, for example limits="retries <= 3", or {_BY_REVISION}'
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             f"record {{least}} or more steps of the loop, or {_BY_REVISION}"
@@ -272,8 +273,8 @@ _OF_VOIDS: Mapping[VoidCode, tuple[str, str]] = MappingProxyType(
         VoidCode.OTHER_TRACER: (
             "fresh processes ran with other tracers or modes than the suite",
             (
-                "measure without a tracer or profiler, and set what changes all code, as "
-                "PYTHONMALLOC, before pytest starts"
+                "measure without a tracer or profiler, and set variables that change all "
+                "code, such as PYTHONMALLOC, before pytest starts"
             ),
         ),
         VoidCode.OTHER_MACHINE: (
@@ -318,7 +319,7 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
             "let {ended_in}, which runs before it, finish, or deselect it"
         ),
         (Reason.SIDE_WITHOUT_VALUE, Cause.NEVER_TOGETHER): (
-            "let several processes run it at once, as by a free port or by tmp_path"
+            "let several processes run it at once, for example with a free port or tmp_path"
         ),
         (Reason.TEST_CHANGED, None): (
             "run today's tests on both sides with --gpuperf-against-tests=mine"
@@ -497,7 +498,7 @@ _WHICH = {
     "allocator": "with this allocator",
     "peak": "with this peak",
     "python_mode": "in this mode of Python",
-    "tracer": "traced alike",
+    "tracer": "with this tracer",
     PARAMETERS: "with these parameters",
     UNIT: "in this unit",
     BETTER: "with this direction",
@@ -523,7 +524,7 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
         files=display.plural(missing, "more run file"),
         commit=display.commit(None if span is None else span.last_commit) or "REV",
         quieter=quieter,
-        ended_in=display.escape(evidence.ended_in),
+        ended_in=escape(evidence.ended_in),
     )
 
 
@@ -657,7 +658,7 @@ def sentence(verdict: Verdict) -> str:
         text = _OF_FACTS.get(facts, text).format(side=side)
     if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
-            return "Each side kept another kernel."
+            return "Each side always ran a kernel of its own."
         if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
             return f"A decision needs {verdict.evidence.least_count} blocks."
         return text
@@ -675,7 +676,7 @@ def sentence(verdict: Verdict) -> str:
 
 def missed_assert(text: str) -> str:
     """Return the sentence about a failed assert on measured values."""
-    return f"its own assert did not hold: {display.escape(text)}"
+    return f"its own assert failed: {escape(text)}"
 
 
 def change(verdict: Verdict) -> str:
@@ -700,7 +701,7 @@ def change(verdict: Verdict) -> str:
         text += MARK
     if verdict.metric in {"time", verdict.key.name}:
         return text
-    return f"{display.escape(noun(verdict.metric))} {text}"
+    return f"{escape(noun(verdict.metric))} {text}"
 
 
 def changed_test(verdict: Verdict) -> str:
@@ -725,7 +726,7 @@ def in_suite(verdict: Verdict) -> str:
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     suite_text, alone_text = display.pair(suite.measured, alone.measured, unit)
     moved = display.change(suite.effect, limits=())
-    return display.escape(
+    return escape(
         f"{_of_metric(verdict)}{suite_text} in the suite ({moved}), {alone_text} alone: "
         "another test may have left state behind, or the machine was busy"
     )
@@ -740,7 +741,7 @@ def drifted(verdict: Verdict) -> str:
     # A larger step has a verdict of its own.
     quiet = verdict.outcome in {Outcome.UNCHANGED, Outcome.BLIND}
     steps = ", in steps below the limit" if quiet else ""
-    return display.escape(
+    return escape(
         f"{_of_metric(verdict)}drifted {moved} since {display.date(drift.since_unix_s)} "
         f"({display.plural(drift.session_count, 'session')}){steps}: gpuperf history shows "
         "where"
@@ -755,7 +756,7 @@ def alone(verdict: Verdict) -> str:
         return ""
     alone_text, suite_text = display.pair(alone.measured, estimate.value, estimate.unit)
     was, _ = display.pair(alone.reference, estimate.value, estimate.unit)
-    return display.escape(
+    return escape(
         f"{_of_metric(verdict)}alone {alone_text}, in the suite {suite_text} (was {was}): "
         f"{_way_alone(verdict)} alone; no change"
     )
@@ -768,7 +769,7 @@ def _of_metric(verdict: Verdict) -> str:
 def _way_alone(verdict: Verdict) -> str:
     alone, estimate = verdict.alone, verdict.estimate
     if alone is None or estimate is None or alone.measured == estimate.value:
-        return "no other"
+        return "no different"
     is_more = alone.measured > estimate.value
     if verdict.metric == "time" or estimate.unit == "s":
         return "slower" if is_more else "faster"
@@ -790,7 +791,7 @@ def _other_alone(verdict: Verdict) -> str:
     )
     evidence = verdict.evidence or _NOTHING
     if evidence.lines:
-        return f"{values}: alike by chance, perhaps: no session stored it alone"
+        return f"{values}: perhaps equal by chance: no stored session measured it alone"
     ran = evidence.ran
     if ran is not None:
         return (

@@ -61,8 +61,9 @@ def test_a_block_that_cannot_be_run_takes_nothing_back(project: Project) -> None
         "test_x[slower]": "regressed",
         "test_x[noisy]": "inconclusive",
     }
-    assert "did not say what it has loaded: it ended after its last test" in " ".join(
-        ended.stdout.split()
+    assert (
+        "did not report the files that it loaded: it ended after its last test"
+        in " ".join(ended.stdout.split())
     )
 
 

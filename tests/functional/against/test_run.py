@@ -126,7 +126,7 @@ def test_what_cannot_be_built_either_is_refused_for_both_reasons(
 
     assert ended.returncode == 1, ended.stdout
     assert re.match(
-        r"the \w+ side loaded late(\.core)? from .*, which both share; level 2: the old "
+        r"the \w+ side loaded late(\.core)? from .*, which both sides share; level 2: the old "
         r"side cannot be built in",
         gap["reason"],
     )
@@ -442,7 +442,7 @@ def test_large_tests_share_a_gpu_as_far_as_its_memory_goes(
     project.write(f"{textwrap.dedent(FRAMEWORK)}\n# another one\n", "torch.py")
     ended = project.spawn(*AGAINST, "--gpuperf-collectors=events,host,nvml")
 
-    assert "the GPU's memory does not hold 4 processes: one of each side takes" in (
+    assert "the GPU's memory does not hold 4 processes: one process of each side" in (
         ended.stdout
     )
     assert repository.outcomes()["test_launch"][0] == "unchanged", ended.stdout

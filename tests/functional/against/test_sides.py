@@ -178,7 +178,7 @@ def test_a_test_that_git_ignores_is_to_be_carried(
 
     assert text == (
         f"the revision has none of the tests that were named: {place}, of which git "
-        f"ignores {file}; name what git ignores in the ini option gpuperf_carry"
+        f"ignores {file}; name the ignored files in the ini option gpuperf_carry"
     )
 
 

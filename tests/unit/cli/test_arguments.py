@@ -231,4 +231,4 @@ def test_an_example_is_one_line_that_can_be_copied(
 
     assert example.startswith(f"example: gpuperf {command}")
     assert " 130 interrupted" in "\n".join(above)
-    assert " 141 what reads the output" in "\n".join(above)
+    assert " 141 the output pipe" in "\n".join(above)

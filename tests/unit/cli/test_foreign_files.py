@@ -506,7 +506,7 @@ def test_a_heading_is_no_head_of_a_table(
     path.write_text(text)
 
     assert cli.main(["utilization", str(path)]) == 4
-    assert "the output of none of the tools that are read" in capsys.readouterr().err
+    assert "not the output of a supported tool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
         *[(OLD, 1), (NEW, 1)],
     ]
     assert max(alive) <= 2
-    why = "memory does not hold 4 processes: one of each side takes turns"
+    why = "memory does not hold 4 processes: one process of each side runs at a time"
     assert bed.sentences == ([why] if "most_count" in how else [])
 
 
@@ -284,9 +284,9 @@ def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
     ("most_on_device", "alive_count", "said"),
     [
         (4, 4, []),
-        (3, 2, ["does not hold 4 processes: one of each side takes turns"]),
-        (1, 1, ["does not hold 2 processes: one runs after another"]),
-        (0, 1, ["does not hold 2 processes: one runs after another"]),
+        (3, 2, ["does not hold 4 processes: one process of each side runs at a time"]),
+        (1, 1, ["does not hold 2 processes: one process runs at a time"]),
+        (0, 1, ["does not hold 2 processes: one process runs at a time"]),
     ],
 )
 def test_no_more_are_alive_than_the_gpu_holds(
@@ -410,7 +410,7 @@ def test_a_process_that_is_left_outside_of_tests_is_not_compared(place: str) -> 
     gap = LeavingBed(one_else(leave)).run()
 
     assert isinstance(gap, Gap)
-    said = "a process of the new side did not say what it has loaded: it ended"
+    said = "a process of the new side did not report the files that it loaded: it ended"
     assert gap.reason == f"{said} {place}"
     assert "os._exit" in gap.remedy
 
@@ -457,7 +457,7 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
     if place == "at the end":
         assert hung.failures == {}
     else:
-        told = f"the process was not heard of for 1 s{where[place]}, and was ended"
+        told = f"the process sent nothing for 1 s{where[place]}, and was ended"
         assert hung.failures == dict.fromkeys(TESTS, told)
 
 
@@ -502,7 +502,7 @@ def test_a_side_that_hangs_has_the_time_that_the_other_side_needs(place: str) ->
         assert runs[OLD, index].records == ()
         text = runs[OLD, index].failures[TESTS[0]]
         found = re.fullmatch(
-            r"the process was not heard of for ([\d.]+) s.*, "
+            r"the process sent nothing for ([\d.]+) s.*, "
             r"where the new side took [\d.e+]+ s, and was ended",
             text,
         )
@@ -535,7 +535,7 @@ def test_a_side_that_hangs_outside_of_tests_has_the_other_sides_time(
     assert block.ended_in == frozenset()
     assert block.ended_outside is not None
     assert block.ended_outside[0] is OLD
-    did = "did not end within" if closes else "was not heard of for"
+    did = "did not end within" if closes else "sent nothing for"
     waits_s = []
     for index in (0, 1):
         reason = runs[OLD, index].ended_outside
@@ -656,7 +656,7 @@ def test_who_writes_nonsense_is_ended() -> None:
 
     runs = by_process(Bed(one_else(babble)).block())
 
-    assert "something else than a request" in runs[NEW, 0].failures[TESTS[0]]
+    assert "sent an invalid request" in runs[NEW, 0].failures[TESTS[0]]
     assert measured_by(runs[NEW, 1]) == list(TESTS)
 
 
@@ -827,4 +827,4 @@ def test_a_machine_that_cannot_be_locked_is_told(
     bed.block()
 
     (sentence,) = bed.sentences
-    assert sentence.startswith("other runs are not kept from disturbing this one: ")
+    assert sentence.startswith("other runs may disturb this one: ")

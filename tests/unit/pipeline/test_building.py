@@ -151,7 +151,7 @@ def test_a_build_that_is_ended_from_outside_has_not_failed(
 ) -> None:
     """It shows nothing of the sources: the signal is named, and no command to correct."""
     runner = FakeRunner([finished(exit_code, stderr=b"gcc core.c")])
-    told = f"SIGKILL ended the build of the old side in {tree}; see what ended it"
+    told = f"SIGKILL ended the build of the old side in {tree}; find out what ended it"
 
     with pytest.raises(CollectorFailedError, match=re.escape(told)):
         build_in_place("make all", side(tree, "command"), runner, timeout_s=9.0)

@@ -357,8 +357,8 @@ def test_sessions_of_another_company_do_not_make_a_baseline_complete(
     assert any("has 1 of 5 sessions" in text for text in suite.remarks)
     assert [text for text in suite.remarks if "this run ran" in text] == [
         (
-            "gpuperf: this run ran 40 tests, 5 stored sessions ran 1 test: a session is "
-            "compared with those that ran about as many (at least half)"
+            "gpuperf: this run ran 40 tests, but 5 stored sessions ran 1 test: only "
+            "sessions with about as many tests (at least half) are compared"
         )
     ]
 

@@ -156,7 +156,7 @@ def test_each_level_is_named_where_none_is_proven(search: Search) -> None:
     assert error.message.count("the old side loaded") == 1
     # what editable installations name is moved at level 1
     assert error.remedy.startswith(
-        "let what adds its folder to Python's path, as a conf"
+        "let the code that adds its folder to Python's path, such as"
     )
 
 

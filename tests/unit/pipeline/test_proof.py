@@ -286,7 +286,7 @@ def test_a_full_disk_is_named_where_a_process_recorded_nothing() -> None:
 
     assert "os._exit" in usual.remedy
     assert (usual.code, full.code) == (GapCode.NOT_STATED, GapCode.FAILED)
-    assert full.reason.endswith("what it has loaded: /side is full")
+    assert full.reason.endswith("the files that it loaded: /side is full")
     assert "make room there" in full.remedy
     assert held.reason.endswith("it may write no file of more than 4096 bytes")
     assert "ulimit -f" in held.remedy

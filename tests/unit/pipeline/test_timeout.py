@@ -90,7 +90,7 @@ def test_passes_that_are_not_known_are_guessed_and_said(
     """One for each counter, and one more."""
     assert told(chip=chip, replays=replays) == Timeout(
         timeout_s=1800.0,
-        why="600 s for each of 3 starts; a guess: the number of passes is unknown"
+        why="600 s for each of 3 starts; estimated, because the number of passes is unknown"
         f" ({why})",
     )
 

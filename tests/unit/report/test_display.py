@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.model.quantity import UNITS, parse_quantity
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import code, escape, quoted
 
 SI_UNITS = sorted(
     ("s", "bytes", "bytes/s", "FLOP", "FLOP/s", "fraction", "J", "W", "Hz", "1/s")
@@ -317,13 +318,13 @@ def test_nothing_in_a_name_reaches_the_terminal_as_a_command(
     text: str, shown: str
 ) -> None:
     """Control characters, writing direction and what is invisible are spelled out."""
-    assert display.escape(text) == shown
+    assert escape(text) == shown
 
 
 @given(st.text())
 def test_escaped_text_is_one_line_that_can_be_encoded(text: str) -> None:
     """Whatever a name holds, it is printable, on one line, and UTF-8."""
-    shown = display.escape(text)
+    shown = escape(text)
 
     assert len(shown.splitlines()) <= 1
     assert shown.encode("utf-8")[:0] == b""
@@ -341,7 +342,7 @@ def test_escaped_text_is_one_line_that_can_be_encoded(text: str) -> None:
 )
 def test_markdown_takes_a_name_as_code(text: str, cell: str) -> None:
     """No name is markup, ends its cell or mentions anybody."""
-    assert display.code(text) == cell
+    assert code(text) == cell
 
 
 @pytest.mark.parametrize(
@@ -356,7 +357,7 @@ def test_markdown_takes_a_name_as_code(text: str, cell: str) -> None:
 )
 def test_a_command_can_be_pasted(text: str, word: str) -> None:
     """A test id is one word of a shell, whatever is in it."""
-    assert display.quoted(text) == word
+    assert quoted(text) == word
 
 
 def test_counts_have_their_noun() -> None:

@@ -33,12 +33,13 @@ from pytest_gpuperf.model.run import (
 )
 from pytest_gpuperf.model.sample import Series, Source
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
-from pytest_gpuperf.report import summary, terminal
+from pytest_gpuperf.report import notices, summary, terminal
+from pytest_gpuperf.report.explanation import fitted, longrepr_lines
 from pytest_gpuperf.report.html.page import html_bytes
+from pytest_gpuperf.report.lines import Line, Style
 from pytest_gpuperf.report.rows import rows
 from pytest_gpuperf.report.runs import run_markdown
 from pytest_gpuperf.report.summary import View, table_lines
-from pytest_gpuperf.report.terminal import Line, Style
 
 
 def table(run: Run, *, width: int = 100, verbose: bool = False) -> Iterator[Line]:
@@ -49,6 +50,12 @@ def table(run: Run, *, width: int = 100, verbose: bool = False) -> Iterator[Line
 def screen(lines: object) -> str:
     """Return lines as one text."""
     return "\n".join(str(line) for line in lines)  # type: ignore[attr-defined]
+
+
+def below_title(run: Run, **options: object) -> list[Line]:
+    """Return the lines of a run below the title."""
+    _, *lines = terminal.run_lines(run, **options)  # type: ignore[arg-type]
+    return lines
 
 
 def drawn(text: str) -> str:
@@ -137,7 +144,7 @@ def test_columns_that_say_nothing_are_not_there() -> None:
     judged 1 of 1: 1 passed
     """)
 
-    assert screen(terminal.summary(runs.run((measured,), (passed,)))) == expected
+    assert screen(below_title(runs.run((measured,), (passed,)))) == expected
 
 
 def test_the_name_of_a_kernel_stands_before_its_own_values_alone() -> None:
@@ -299,7 +306,7 @@ def test_a_row_without_verdict_says_what_it_came_to() -> None:
         "test_skipped": "skipped",
         "test_held": "passed",
     }
-    assert loud == ["", "its own assert did not hold: time 1 ms <= 1 us"]
+    assert loud == ["", "its own assert failed: time 1 ms <= 1 us"]
 
 
 def test_a_verdict_speaks_before_an_assert_that_held() -> None:
@@ -337,7 +344,7 @@ def test_many_changes_that_are_not_repeated_are_counted() -> None:
     header = replace(run.header, options={"gpuperf_strict": "True"})
 
     def told(run: Run, *, verbose: bool = False) -> list[str]:
-        shown = screen(terminal.summary(run, width=100, verbose=verbose)).split("\n")
+        shown = screen(below_title(run, width=100, verbose=verbose)).split("\n")
         return shown[shown.index("test_10  +10.0 %      inconclusive") + 1 :]
 
     assert told(run)[:9] == [
@@ -569,7 +576,7 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),))
 
     assert summary.judged_line(run).text == (
-        "judged 0 of 1: 1 without marker limit or baseline"
+        "judged 0 of 1: 1 without a limit or a baseline"
     )
 
     options = {"gpuperf_baseline": ".gpuperf"}
@@ -716,7 +723,7 @@ def test_a_machine_that_moved_is_told_once(
 ) -> None:
     """One line for all its classes, before the blocks, whatever else is told."""
     run = replace(runs.gpu_run(), shifts=shifts)
-    lines = [str(line) for line in terminal.summary(run, width=200)]
+    lines = [str(line) for line in below_title(run, width=200)]
     (place,) = [n for n, line in enumerate(lines) if "machine drift" in line]
 
     assert lines[place].startswith(f"machine drift: {told}; ")
@@ -727,17 +734,17 @@ def test_a_machine_that_stood_still_is_not_told() -> None:
     """A shift within noise is kept in the record and costs no line."""
     run = replace(runs.gpu_run(), shifts=(shift(BoundClass.MEMORY, 0.004),))
 
-    assert screen(terminal.summary(run)) == screen(terminal.summary(runs.gpu_run()))
+    assert screen(below_title(run)) == screen(below_title(runs.gpu_run()))
 
 
 def test_what_stands_in_failures_is_not_told_twice() -> None:
     """One line names what pytest has explained above; other blocks and the row stay."""
-    every = screen(terminal.summary(runs.gpu_run(), width=200))
+    every = screen(below_title(runs.gpu_run(), width=200))
     text = screen(
-        terminal.summary(
+        below_title(
             runs.gpu_run(),
             width=200,
-            in_failures=lambda verdict: verdict == runs.REGRESSED,
+            in_failures=[runs.REGRESSED],
         )
     )
 
@@ -753,7 +760,7 @@ def test_many_that_stand_in_failures_are_counted() -> None:
     verdicts = tuple(
         replace(runs.REGRESSED, key=runs.key(f"test_{number}")) for number in range(30)
     )
-    lines = terminal.run_lines(runs.run(verdicts=verdicts), in_failures=lambda _: True)
+    lines = terminal.run_lines(runs.run(verdicts=verdicts), in_failures=verdicts)
 
     assert "test_7, 22 more\n" in screen(lines)
 
@@ -765,7 +772,7 @@ def test_a_failure_that_is_expected_is_called_so() -> None:
         (runs.FAILED,),
     )
     run = replace(run, xfailed=(runs.FAILED.key.test_id,))
-    lines = list(terminal.summary(run))
+    lines = list(below_title(run))
 
     assert "FAILED" not in screen(lines)
     assert Style.BAD not in {line.style for line in lines}
@@ -798,7 +805,7 @@ def test_a_failure_fits_the_terminal_and_its_commands_are_whole() -> None:
     """What is typed again is never broken; all else is, under what it belongs to."""
     command = f"    reproduce: pytest {'x' * 90}"
     text = f"head {'word ' * 30}\n    body {'word ' * 30}\n{command}"
-    lines = [line.text for line in terminal.fitted(text, width=60)]
+    lines = [line.text for line in fitted(text, width=60)]
 
     assert lines[-1] == command
     assert max(map(len, lines[:-1])) <= 60
@@ -816,10 +823,10 @@ def test_what_was_held_is_announced() -> None:
     """
     waited = "gpuperf: deciding 2 tests at the end of the run"
 
-    assert terminal.held_line(2, None) == waited
-    assert terminal.held_line(2, None, confirm_by=ConfirmBy.AGAINST) == waited
-    assert terminal.held_line(2, 0) == waited
-    assert terminal.held_line(2, 5) == (
+    assert notices.held_line(2, None) == waited
+    assert notices.held_line(2, None, confirm_by=ConfirmBy.AGAINST) == waited
+    assert notices.held_line(2, 0) == waited
+    assert notices.held_line(2, 5) == (
         f"{waited}; 5 fresh processes will measure suspected times and counts again"
     )
     compared = (
@@ -827,10 +834,10 @@ def test_what_was_held_is_announced() -> None:
     )
     possible = f"{compared} where that is possible"
     for confirm in (0, 5):
-        line = terminal.held_line(2, confirm, confirm_by=ConfirmBy.AGAINST)
+        line = notices.held_line(2, confirm, confirm_by=ConfirmBy.AGAINST)
         assert line == compared
-    assert terminal.held_line(2, 0, confirm_by=ConfirmBy.AUTO) == possible
-    assert terminal.held_line(2, 5, confirm_by=ConfirmBy.AUTO) == (
+    assert notices.held_line(2, 0, confirm_by=ConfirmBy.AUTO) == possible
+    assert notices.held_line(2, 5, confirm_by=ConfirmBy.AUTO) == (
         f"{possible}, else measured again by 5 fresh processes"
     )
 
@@ -846,21 +853,21 @@ def test_what_was_held_is_announced() -> None:
 def test_a_long_confirmation_is_announced(expected_s: float, takes: str) -> None:
     """Before it begins: a short one is over before the line is read."""
     again = "5 fresh processes will measure suspected times and counts again"
-    assert terminal.held_line(1, 5, expected_s=expected_s) == (
+    assert notices.held_line(1, 5, expected_s=expected_s) == (
         f"gpuperf: deciding 1 test at the end of the run; {again}{takes}"
     )
-    line = terminal.held_line(1, 5, confirm_by=ConfirmBy.AUTO, expected_s=expected_s)
+    line = notices.held_line(1, 5, confirm_by=ConfirmBy.AUTO, expected_s=expected_s)
     assert line.endswith(f"else measured again by 5 fresh processes{takes}")
-    assert "about" not in terminal.held_line(1, None, expected_s=expected_s)
+    assert "about" not in notices.held_line(1, None, expected_s=expected_s)
 
 
 def test_slow_calls_are_announced() -> None:
     """With their number, and what they come to."""
     key = RecordKey(test_id="tests/test_fit.py::test_fit[a]")
-    assert terminal.slow_line(key, 3, 31.0) == (
+    assert notices.slow_line(key, 3, 31.0) == (
         "gpuperf: test_fit[a]: the first call took 31.0 s; 3 more take about 93 s"
     )
-    assert terminal.slow_line(replace(key, name="b"), 1, 300.0) == (
+    assert notices.slow_line(replace(key, name="b"), 1, 300.0) == (
         "gpuperf: test_fit[a] b: the first call took 300 s; one more takes about 5 min"
     )
 
@@ -872,7 +879,7 @@ def test_the_last_line_adds_up_to_all_tests() -> None:
     )
 
     assert summary.judged_line(run).text == (
-        "judged 1 of 5: 1 regressed; 1 without marker limit or baseline, "
+        "judged 1 of 5: 1 regressed; 1 without a limit or a baseline, "
         "1 without a result, 2 without a measurement"
     )
 
@@ -889,7 +896,7 @@ def test_a_comparison_says_how_far_it_is() -> None:
         left_s=240.0,
     )
     looked = replace(block, looked=True, elapsed_s=31.2)
-    lines = [terminal.comparison_line(p) for p in (begun, block, looked)]
+    lines = [notices.comparison_line(p) for p in (begun, block, looked)]
     ended = replace(looked, open_count=0, left_s=100.0)
 
     assert lines == [
@@ -897,9 +904,9 @@ def test_a_comparison_says_how_far_it_is() -> None:
         "gpuperf: against main: block 5 of at most 16, 1 test open, about 4 min left",
         "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, about 4 min left",
     ]
-    assert terminal.comparison_line(ended).endswith("3 of 3 tests decided")
+    assert notices.comparison_line(ended).endswith("3 of 3 tests decided")
     spent = replace(looked, left_s=0.4)
-    assert terminal.comparison_line(spent).endswith("2 of 3 tests decided")
+    assert notices.comparison_line(spent).endswith("2 of 3 tests decided")
 
 
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
@@ -948,7 +955,7 @@ def test_no_name_reaches_the_terminal_raw() -> None:
     measured = runs.record(f"test[{evil}]", runs.value_of(evil, 1.0, evil, kernel=evil))
     run = runs.run((measured,), (verdict,), options={"gpuperf_baseline": evil})
     text = screen(terminal.run_lines(run, verbose=True))
-    text += screen(terminal.longrepr_lines(verdict))
+    text += screen(longrepr_lines(verdict))
 
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -980,7 +987,7 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
     )
     run = replace(runs.run((record,), (faster, SLOWER)), against=against)
 
-    assert screen(terminal.summary(run)) == drawn(
+    assert screen(below_title(run)) == drawn(
         """
         test             time    vs baseline  vs revision  verdict
         test_gemm[4096]  183 us  +1.2 %       +7.9 %       REGRESSED
@@ -992,6 +999,39 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
         judged 1 of 1: 1 regressed
         """
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome", "is_explained"),
+    [
+        ({}, Outcome.UNCHANGED, False),
+        ({"gpuperf_strict": "true"}, Outcome.UNCHANGED, True),
+        ({}, Outcome.INCONCLUSIVE, True),
+    ],
+)
+def test_a_young_baseline_is_counted_where_a_revision_decided(
+    options: dict[str, str], outcome: Outcome, is_explained: bool
+) -> None:
+    """Too few sessions need no block if the revision decided, unless they fail the run."""
+    young = runs.changed(
+        "test_gemm[4096]",
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_SESSIONS,
+        runs.change(0.012, 172e-6),
+        baseline=runs.SPAN,
+    )
+    decided = replace(SLOWER, outcome=outcome, reason=Reason.WITHIN_NOISE)
+    record = runs.record("test_gemm[4096]", runs.time_of(172e-6))
+    run = runs.run((record,), (young, decided))
+    run = replace(
+        run,
+        against=Against(revision="v1.2", block_count=8),
+        header=replace(run.header, options=options),
+    )
+    said = screen(below_title(run))
+
+    assert ("the baseline has too few sessions" in said) is is_explained
+    assert "too few sessions" in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -1029,7 +1069,7 @@ def test_what_a_revision_was_compared_by_is_told_once(
     """And why it could not be."""
     run = replace(runs.run(), against=against)
 
-    assert screen(terminal.summary(run)) == f"{text}\njudged 0 of 0"
+    assert screen(below_title(run)) == f"{text}\njudged 0 of 0"
 
 
 def test_blocks_that_differ_do_not_make_a_machine_too_noisy() -> None:
@@ -1205,7 +1245,7 @@ def test_the_remedy_for_equal_ids_holds_both_files(
 ) -> None:
     """The folder that is named is one above both, from where pytest was started."""
     first, second = (f"{file}::test_it" for file in files)
-    line = terminal.twins_line("test_x.py::test_it", first, second)
+    line = notices.twins_line("test_x.py::test_it", first, second)
 
     assert f"test_x.py::test_it: {first} and {second}; " in line
     assert remedy in line

@@ -147,8 +147,8 @@ def test_a_test_that_is_another_alone_says_both_values() -> None:
     )
     assert shifted.detail == (
         (
-            "245 us in the suite (+5.6 %), 500 us alone (+116 %): alike by chance, perhaps: "
-            "no session stored it alone"
+            "245 us in the suite (+5.6 %), 500 us alone (+116 %): perhaps equal by "
+            "chance: no stored session measured it alone"
         ),
         "2 others moved",
     )
@@ -192,8 +192,8 @@ GAP = Unmeasured(metric="time", reason="another program holds it", remedy="wait"
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 STORE = "store this session with --gpuperf-update=new"
 PLAINLY = (
-    "measure without a tracer or profiler, and set what changes all code, as "
-    "PYTHONMALLOC, before pytest starts"
+    "measure without a tracer or profiler, and set variables that change all code, such "
+    "as PYTHONMALLOC, before pytest starts"
 )
 OVER = "measure it again when that is over"
 PIN = "pin the kernel, for example in the autotuning configuration"
@@ -702,7 +702,9 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
                 "fresh process gives a 0"
             ),
         ),
-        (f'limit the number itself, as by limits="retries <= 3", or {BY_ANY_REVISION}'),
+        (
+            f'limit the number itself, for example limits="retries <= 3", or {BY_ANY_REVISION}'
+        ),
         "name more run files",
     ),
     (
@@ -766,7 +768,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             lines=("E in use",),
         ),
         ("it never gave a value on both sides at the same time", "E in use"),
-        "let several processes run it at once, as by a free port or by tmp_path",
+        "let several processes run it at once, for example with a free port or tmp_path",
         "",
     ),
     (
@@ -774,14 +776,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             Reason.SIDE_WITHOUT_VALUE,
             Cause.NOT_REACHED,
             against=BESIDE,
-            lines=(
-                "the process was not heard of for 30 s in t.py::test_a, and was ended",
-            ),
+            lines=("the process sent nothing for 30 s in t.py::test_a, and was ended",),
             ended_in="t.py::test_a",
         ),
         (
             "the processes were ended in an earlier test",
-            "the process was not heard of for 30 s in t.py::test_a, and was ended",
+            "the process sent nothing for 30 s in t.py::test_a, and was ended",
         ),
         "let t.py::test_a, which runs before it, finish, or deselect it",
         "",
@@ -872,7 +872,7 @@ OF_REVISION = [
     (
         verdict(Reason.OTHER_KERNEL, Cause.KERNEL_PER_SIDE, against=BESIDE),
         f"{PIN}; if the change picks another one on purpose, limit its time",
-        "Each side kept another kernel.",
+        "Each side always ran a kernel of its own.",
     ),
     (
         verdict(Reason.VOID, against=BESIDE),

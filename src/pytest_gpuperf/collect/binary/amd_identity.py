@@ -166,7 +166,6 @@ class _CodeFile:
         return place
 
     def _descriptor(self, name: str) -> tuple[int, bytes]:
-        """Return the address and the bytes of a descriptor."""
         section, start, _ = self._place(name)
         return start, self._bytes(section, start, _DESCRIPTOR_BYTES)
 
@@ -192,7 +191,6 @@ class _CodeFile:
 
     @cached_property
     def _held(self) -> list[ElfSection]:
-        """The sections of code and data."""
         return [
             section
             for section in self._file.sections

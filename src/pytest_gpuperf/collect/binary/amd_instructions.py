@@ -180,7 +180,6 @@ def read_amd_listing(text: str) -> dict[str, list[AmdInstruction]]:
 def _mix(
     kernel: KernelResources, code: Sequence[AmdInstruction] | None
 ) -> InstructionMix:
-    """Return the mix of a kernel. Its notes state the spills."""
     doubt = "llvm-objdump does not list it"
     counts = None
     if code:

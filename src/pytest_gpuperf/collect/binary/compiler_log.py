@@ -46,7 +46,8 @@ def log_text(log: str | os.PathLike[str]) -> str:
     known = foreign(content[:MAGIC_BYTES])
     if known is not None:
         raise CaptureFormatError(known.message, remedy=known.remedy, path=text)
-    return _decoded(content)
+    encoding = "utf-16" if content.startswith(_UTF_16) else "utf-8-sig"
+    return content.decode(encoding, "replace")
 
 
 def log_name(log: str | os.PathLike[str]) -> str:
@@ -56,11 +57,6 @@ def log_name(log: str | os.PathLike[str]) -> str:
 
 def _is_text(log: str | os.PathLike[str]) -> bool:
     return isinstance(log, str) and ("\n" in log or not log.strip())
-
-
-def _decoded(content: bytes) -> str:
-    encoding = "utf-16" if content.startswith(_UTF_16) else "utf-8-sig"
-    return content.decode(encoding, "replace")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,7 +217,13 @@ class _Compilations:
             self._kernel = self._function = None
             self._compilation = []
         elif entry := _ENTRY.search(line):
-            self._kernel, self._function = self._entry(entry[1], entry[2]), None
+            name, target = entry.groups()
+            kernel = LoggedKernel(
+                name=name, target=target, compilation=self._compilation
+            )
+            self._compilation.append(kernel)
+            self._log.kernels[name, target].append(kernel)
+            self._kernel, self._function = kernel, None
         elif function := _FUNCTION.search(line):
             if self._function is None and self._may_describe(function[1]):
                 self._function = function[1]
@@ -235,12 +237,6 @@ class _Compilations:
             self._used(_whole(used[1]), used[2])
         elif self._function is not None and line.strip():
             self._drop()  # The frame is the rest of the same message.
-
-    def _entry(self, name: str, target: str) -> LoggedKernel:
-        kernel = LoggedKernel(name=name, target=target, compilation=self._compilation)
-        self._compilation.append(kernel)
-        self._log.kernels[name, target].append(kernel)
-        return kernel
 
     def _is_unfinished(self) -> bool:
         return self._kernel is not None and self._kernel.registers_count is None
@@ -385,7 +381,6 @@ def _gap(reason: str, remedy: str) -> Gap:
 def _is_complete(
     logged: LoggedKernel, inside: frozenset[str], parts: CodeParts
 ) -> bool:
-    """Return whether the log has all lines of a kernel and of its functions, once."""
     if logged.registers_count is None or not _lists(logged, inside):
         return False
     if inside and not _is_of_one_compiler(logged, parts):
@@ -431,7 +426,6 @@ def _matches(logged: LoggedKernel, kernel: KernelResources, parts: CodeParts) ->
 def _calls_no_spills(
     logged: LoggedKernel, kernel: KernelResources, log: CompilerLog, parts: CodeParts
 ) -> bool:
-    """Return whether no function that a kernel shares with other kernels spills."""
     # A function that spills has a stack, which adds to the stack of the kernel.
     if kernel.stack_bytes == logged.frame_bytes:
         return True

@@ -129,7 +129,6 @@ def _target(word: int, at: int, chip: int) -> int:
 
 
 def _reached(calls: Mapping[str, Collection[str]], name: str) -> set[str]:
-    """Return the functions that a function calls, also through others."""
     reached: set[str] = set()
     todo = [name]
     while todo:

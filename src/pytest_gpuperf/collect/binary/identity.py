@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pytest_gpuperf.collect.binary.amd import is_code_object
 from pytest_gpuperf.collect.binary.amd_identity import amd_parts
-from pytest_gpuperf.collect.binary.elf import Relocation, Symbol
+from pytest_gpuperf.collect.binary.elf import Relocation
 from pytest_gpuperf.collect.binary.module import (
     ADDRESSES,
     CODE,
@@ -88,39 +88,33 @@ def code_identities(
         CollectorFailedError: nvdisasm cannot read the cubin.
     """
     try:
-        return _identities(content, runner=runner, label=label, tool=tool)
+        if is_code_object(content):
+            return {
+                name: _identity(**parts._asdict())
+                for name, parts in amd_parts(content).items()
+            }
+        module = read_module(content, label=label)
+        if module.chip < _FIRST_CHIP:
+            raise CollectorUnavailableError(
+                f"the code of sm_{module.chip} has no identity: {label or 'it'} has "
+                "instructions without control bits of their own",
+                remedy=f"compile it for sm_{_FIRST_CHIP} or newer",
+            )
+        listing: Mapping[str, Mapping[int, str]] = {}
+        if _needs_listing(module):
+            tool = tool or find_tool(NVDISASM)
+            listing = _listing(content, tool=tool, runner=runner)
+        shapes = _Shapes(module)
+        return {
+            name: _Walk(module, listing).identity(name, shapes.of(name))
+            for name in module.kernels
+        }
     except (LookupError, OverflowError, ValueError, struct.error) as error:
         raise CaptureFormatError(
             f"its code is damaged ({type(error).__name__}: {error})",
             remedy="compile or copy it again",
             path=label or "the code",
         ) from error
-
-
-def _identities(
-    content: bytes, *, runner: Runner, label: str, tool: str | None
-) -> Mapping[str, CodeIdentity]:
-    if is_code_object(content):
-        return {
-            name: _identity(**parts._asdict())
-            for name, parts in amd_parts(content).items()
-        }
-    module = read_module(content, label=label)
-    if module.chip < _FIRST_CHIP:
-        raise CollectorUnavailableError(
-            f"the code of sm_{module.chip} has no identity: {label or 'it'} has "
-            "instructions without control bits of their own",
-            remedy=f"compile it for sm_{_FIRST_CHIP} or newer",
-        )
-    listing: Mapping[str, Mapping[int, str]] = {}
-    if _needs_listing(module):
-        tool = tool or find_tool(NVDISASM)
-        listing = _listing(content, tool=tool, runner=runner)
-    shapes = _Shapes(module)
-    return {
-        name: _Walk(module, listing).identity(name, shapes.of(name))
-        for name in module.kernels
-    }
 
 
 def _identity(*, code: object, shape: object, data: object) -> CodeIdentity:
@@ -341,7 +335,16 @@ class _Walk:
             number = self._function(section.name.removeprefix(CODE))
             return ("code", number, symbol.start + addend)
         if symbol.name.startswith(_MESSAGES):
-            return self._literal(symbol, addend)
+            # The folder of the source file and the function's own name are part of an
+            # assertion, and say nothing about the work.
+            section = self._module.sections[symbol.section or 0]
+            text = section.content[symbol.start : symbol.start + symbol.size]
+            if path := _PATH.match(text):
+                text = path[1]
+            if self._has_assertion and symbol.name.startswith(_OWN_NAMES):
+                text = b""
+            self._literals.append(text)
+            return ("literal", addend)
         whole = symbol.is_section or not symbol.size
         start, size = (0, section.size) if whole else (symbol.start, symbol.size)
         variable = (symbol.section, start, size)
@@ -353,22 +356,6 @@ class _Walk:
         # Shared memory is one space, in which the place decides about bank conflicts.
         place = 0 if section.has_bytes else symbol.start % _BANK_BYTES
         return ("variable", number, size, addend, place)
-
-    def _literal(self, symbol: Symbol, addend: int) -> tuple[object, ...]:
-        """
-        Return a message of the source.
-
-        The folder of the source file and the function's own name are part of an assertion,
-        and say nothing about the work.
-        """
-        section = self._module.sections[symbol.section or 0]
-        text = section.content[symbol.start : symbol.start + symbol.size]
-        if path := _PATH.match(text):
-            text = path[1]
-        if self._has_assertion and symbol.name.startswith(_OWN_NAMES):
-            text = b""
-        self._literals.append(text)
-        return ("literal", addend)
 
     def _bank(self, name: str) -> object:
         index = self._module.by_name.get(name)

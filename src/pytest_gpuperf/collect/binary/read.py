@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary.amd import (
@@ -296,7 +298,10 @@ def read_cubins(
     cubins: list[Cubin] = []
     unread: list[Unread] = []
     for image in images:
-        cubins += _code_of(image, target, runner=runner, unread=unread, tool=tool)
+        reader = _ImageReader(
+            image=image, target=target, runner=runner, unread=unread, tool=tool
+        )
+        cubins += reader.code()
     mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
     names = demangled_names(mangled, runner=runner)
     named = []
@@ -333,7 +338,8 @@ def each_cubin(
     """
     image = Image(label=str(path), path=path, launch=LaunchFacts())
     _refuse_by_head(image)
-    yield from _code_of(image, target, runner=runner, unread=unread)
+    reader = _ImageReader(image=image, target=target, runner=runner, unread=unread)
+    yield from reader.code()
 
 
 def holds_device_code(path: Path) -> bool:
@@ -491,155 +497,228 @@ def _refuse_unfinished(content: bytes, image: Image) -> Sequence[Symbol]:
     return module.symbols
 
 
-def _code_of(
-    image: Image,
-    target: str | None,
-    *,
-    runner: Runner,
-    unread: list[Unread],
-    tool: str | None = None,
-) -> Iterator[Cubin]:
+@dataclass(slots=True, kw_only=True)
+class _ImageReader:
     """
-    Yield the code of an image for the GPUs of each vendor.
+    Reads the code of an image.
 
-    Code of one vendor that has no kernel is left out if the other has kernels.
+    Attributes:
+        image: The image.
+
+        target: The chip whose code is read, or None for all chips.
+
+        runner: Starts cuobjdump.
+
+        unread: Gets what is left out.
+
+        tool: The path of cuobjdump, or None to search for it.
     """
-    vendors = _vendors(image, target)
-    lacking: dict[str, CaptureFormatError] = {}
-    for vendor in vendors:
-        try:
-            if vendor == _AMD:
-                yield from _code_objects_of(
-                    image, target, runner=runner, unread=unread, tool=tool
+
+    image: Image
+    target: str | None
+    runner: Runner
+    unread: list[Unread]
+    tool: str | None = None
+
+    def code(self) -> Iterator[Cubin]:
+        """
+        Yield the code for the GPUs of each vendor.
+
+        Code of one vendor that has no kernel is left out if the other has kernels.
+        """
+        vendors = self._vendors()
+        lacking: dict[str, CaptureFormatError] = {}
+        for vendor in vendors:
+            try:
+                if vendor == _AMD:
+                    yield from self._code_objects()
+                else:
+                    yield from self.nvidia_cubins()
+            except CaptureFormatError as error:
+                if not error.is_whole:
+                    raise
+                lacking[vendor] = error
+        if len(lacking) == len(vendors):
+            raise lacking[vendors[0]]
+        for vendor, gap in lacking.items():
+            reason = gap.message.removeprefix(f"{self.image.label}: ")
+            self.unread.append(Unread(f"code for {vendor}'s GPUs: {reason}"))
+
+    def _vendors(self) -> tuple[str, ...]:
+        """Return the vendors whose code an image has. A requested chip chooses one of them."""
+        image, target = self.image, self.target
+        kind = _file_kind(_head(image))
+        if kind != "container":
+            return (_AMD,) if kind == "amd" else (_NVIDIA,)
+        with _bytes_of(image) as content:
+            has_amd = has_code_objects(content)
+            has_both = has_amd and names_fatbins(content)
+        if has_both and target is None:
+            return _NVIDIA, _AMD
+        if has_both and target is not None:
+            return (_AMD,) if target.startswith(_AMD_CHIP) else (_NVIDIA,)
+        return (_AMD,) if has_amd else (_NVIDIA,)
+
+    def nvidia_cubins(self) -> Iterator[Cubin]:
+        image, tool = self.image, self.tool or find_tool(CUOBJDUMP)
+        has_kernels = False
+        with ScratchFolder("binary") as folder:
+            files, left_out = self._extracted(Path(folder), tool)
+            self.unread += left_out
+            for file, of in files.items():
+                content = file.read_bytes()
+                names = [symbol.name for symbol in _refuse_unfinished(content, image)]
+                compiled = compiled_kernels(
+                    tool, file, of, runner=self.runner, names=names
                 )
-            else:
-                yield from _nvidia_cubins(
-                    image, target, runner=runner, unread=unread, tool=tool
+                unbounded = without_stack_bound(content, {k.name for k in compiled}, of)
+                kernels = tuple(
+                    replace(
+                        _completed(kernel, image.launch),
+                        stack_bytes=None
+                        if kernel.name in unbounded
+                        else kernel.stack_bytes,
+                    )
+                    for kernel in compiled
                 )
-        except CaptureFormatError as error:
-            if not error.is_whole:
-                raise
-            lacking[vendor] = error
-    if len(lacking) == len(vendors):
-        raise lacking[vendors[0]]
-    for vendor, gap in lacking.items():
-        reason = gap.message.removeprefix(f"{image.label}: ")
-        unread.append(Unread(f"code for {vendor}'s GPUs: {reason}"))
-
-
-def _vendors(image: Image, target: str | None) -> tuple[str, ...]:
-    """Return the vendors whose code an image has. A requested chip chooses one of them."""
-    kind = _file_kind(_head(image))
-    if kind != "container":
-        return (_AMD,) if kind == "amd" else (_NVIDIA,)
-    with _bytes_of(image) as content:
-        has_amd = has_code_objects(content)
-        has_both = has_amd and names_fatbins(content)
-    if has_both and target is None:
-        return _NVIDIA, _AMD
-    if has_both and target is not None:
-        return (_AMD,) if target.startswith(_AMD_CHIP) else (_NVIDIA,)
-    return (_AMD,) if has_amd else (_NVIDIA,)
-
-
-def _nvidia_cubins(
-    image: Image,
-    target: str | None,
-    *,
-    runner: Runner,
-    unread: list[Unread],
-    tool: str | None,
-) -> Iterator[Cubin]:
-    """Yield the cubins of an image. What is left out goes to `unread`."""
-    tool = tool or find_tool(CUOBJDUMP)
-    has_kernels = False
-    with ScratchFolder("binary") as folder:
-        files, left_out = _cubins_of(
-            image, target, Path(folder), tool=tool, runner=runner
-        )
-        unread += left_out
-        for file, of in files.items():
-            content = file.read_bytes()
-            names = [symbol.name for symbol in _refuse_unfinished(content, image)]
-            compiled = compiled_kernels(tool, file, of, runner=runner, names=names)
-            unbounded = without_stack_bound(content, {k.name for k in compiled}, of)
-            kernels = tuple(
-                replace(
-                    _completed(kernel, image.launch),
-                    stack_bytes=None
-                    if kernel.name in unbounded
-                    else kernel.stack_bytes,
-                )
-                for kernel in compiled
+                has_kernels = has_kernels or bool(kernels)
+                yield Cubin(content=content, kernels=kernels)
+        if not files:
+            because = "; ".join(sentence for sentence, _ in left_out)
+            raise CaptureFormatError(
+                "has no kernel compiled for a chip"
+                + (f": {because}" if because else ""),
+                remedy="compile for a chip too: nvcc -gencode arch=compute_90,code=sm_90",
+                path=image.label,
+                is_whole=True,
             )
-            has_kernels = has_kernels or bool(kernels)
-            yield Cubin(content=content, kernels=kernels)
-    if not files:
-        because = "; ".join(sentence for sentence, _ in left_out)
-        raise CaptureFormatError(
-            "has no kernel compiled for a chip" + (f": {because}" if because else ""),
-            remedy="compile for a chip too: nvcc -gencode arch=compute_90,code=sm_90",
-            path=image.label,
-            is_whole=True,
-        )
-    if not has_kernels:
-        raise CaptureFormatError(
-            "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
-        )
+        if not has_kernels:
+            raise CaptureFormatError(
+                "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
+            )
 
+    def _extracted(
+        self, folder: Path, tool: str
+    ) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
+        """Return the target of each extracted cubin, and what was left out."""
+        image, target, runner = self.image, self.target, self.runner
+        path = image.path
+        if path is None:
+            path = folder / "image"
+            path.write_bytes(image.content or b"")
+        if target is not None:
+            # Code for other chips, perhaps unknown to the tool, is not touched.
+            into = folder / "target"
+            finished, cubins = extract_cubins(
+                tool, path, into=into, runner=runner, target=target
+            )
+            chosen = {file: of for file, of in cubins.items() if of == target}
+            number = target.rstrip("af")
+            if (
+                chosen
+                and not finished.exit_code
+                and not passed_over(path, cubins, label=image.label, chip=number)
+            ):
+                return chosen, ()
+        into = folder / "all"
+        finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
+        unread: tuple[Unread, ...] = ()
+        if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
+            raise _without_device_code(path, image)
+        if finished.exit_code:
+            cubins, unread = self._readable(path, folder, finished, tool)
+        else:
+            unread = passed_over(path, cubins, label=image.label)
+        chosen = {file: of for file, of in cubins.items() if target in {None, of}}
+        if cubins and not chosen:
+            held = ", ".join(dict.fromkeys(cubins.values()))
+            message = f"has no kernel for {target}, only for {held}"
+            number = (target or "").rstrip("af")
+            reasons = [sentence for sentence, chips in unread if number in chips]
+            raise CaptureFormatError(
+                "; ".join([message, *reasons]),
+                remedy=f"take one of {held}",
+                path=image.label,
+                is_whole=True,
+            )
+        return chosen, unread
 
-def _cubins_of(
-    image: Image, target: str | None, folder: Path, *, tool: str, runner: Runner
-) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
-    """Return the target of each extracted cubin, and what was left out."""
-    path = image.path
-    if path is None:
-        path = folder / "image"
-        path.write_bytes(image.content or b"")
-    if target is not None:
-        # Code for other chips, perhaps unknown to the tool, is not touched.
-        into = folder / "target"
-        finished, cubins = extract_cubins(
-            tool, path, into=into, runner=runner, target=target
+    def _readable(
+        self, path: Path, folder: Path, failed: Finished, tool: str
+    ) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
+        """
+        Extract the readable parts of a file after cuobjdump has failed.
+
+        Returns:
+            The target of each extracted cubin, and what is left out.
+
+        Raises:
+            CollectorFailedError: The tool failed for another reason, or can read no part, or
+                no part for the requested chip.
+        """
+        target, runner, label = self.target, self.runner, self.image.label
+        fault = fault_of(failed)
+        if fault is None:
+            raise refusal(CUOBJDUMP, failed, label)
+        found = extract_by_part(
+            path, folder, failed, tool=tool, runner=runner, label=label
         )
-        chosen = {file: of for file, of in cubins.items() if of == target}
-        number = target.rstrip("af")
-        if (
-            chosen
-            and not finished.exit_code
-            and not passed_over(path, cubins, label=image.label, chip=number)
-        ):
-            return chosen, ()
-    into = folder / "all"
-    finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
-    unread: tuple[Unread, ...] = ()
-    if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
-        raise _without_device_code(path, image)
-    if finished.exit_code:
-        cubins, unread = _readable(
-            path,
-            target,
-            folder,
-            finished,
-            tool=tool,
-            runner=runner,
-            label=image.label,
-        )
-    else:
-        unread = passed_over(path, cubins, label=image.label)
-    chosen = {file: of for file, of in cubins.items() if target in {None, of}}
-    if cubins and not chosen:
-        held = ", ".join(dict.fromkeys(cubins.values()))
-        message = f"has no kernel for {target}, only for {held}"
-        number = (target or "").rstrip("af")
-        reasons = [sentence for sentence, chips in unread if number in chips]
-        raise CaptureFormatError(
-            "; ".join([message, *reasons]),
-            remedy=f"take one of {held}",
-            path=image.label,
-            is_whole=True,
-        )
-    return chosen, unread
+        if not found.cubins:
+            helps = fault is Fault.UNKNOWN
+            raise refusal(CUOBJDUMP, failed, label, newer_helps=helps)
+        if target is not None and target not in found.cubins.values():
+            for chip in (target, target.rstrip("af")):  # sm_90a is for the chip 90.
+                if chip in found.faults:
+                    fault, finished = found.faults[chip]
+                    helps = fault is Fault.UNKNOWN
+                    what = f"{target} of {label}"
+                    raise refusal(CUOBJDUMP, finished, what, newer_helps=helps)
+        return found.cubins, tuple(found.unread())
+
+    def _code_objects(self) -> Iterator[Cubin]:
+        """
+        Yield the code objects of an image, and the cubins in its bundles.
+
+        Raises:
+            CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
+        """
+        image, target = self.image, self.target
+        held: dict[str, None] = {}
+        is_found = has_kernels = False
+        with _bytes_of(image) as content:
+            for code in code_objects(content, label=image.label, runner=self.runner):
+                held[code.target] = None
+                if target not in {None, code.target, code.target.partition(":")[0]}:
+                    continue
+                if _file_kind(code.content) == "cubin":
+                    is_found = has_kernels = True
+                    part = replace(image, content=code.content, path=None)
+                    within = dataclasses.replace(self, image=part, target=None)
+                    yield from within.nvidia_cubins()
+                    continue
+                try:
+                    kernels = amd_kernels(code)
+                except (ValueError, struct.error) as error:
+                    raise CaptureFormatError(
+                        f"the code for {code.target} is damaged: {error}",
+                        remedy="compile or copy it again",
+                        path=image.label,
+                    ) from error
+                is_found, has_kernels = True, has_kernels or bool(kernels)
+                yield Cubin(
+                    content=code.content,
+                    kernels=tuple(_launched(k, image.launch) for k in kernels),
+                )
+        if held and not is_found:
+            message = f"has no kernel for {target}, only for {', '.join(held)}"
+            remedy = f"take one of {', '.join(held)}"
+            raise CaptureFormatError(
+                message, remedy=remedy, path=image.label, is_whole=True
+            )
+        if not has_kernels:
+            raise CaptureFormatError(
+                "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
+            )
 
 
 def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
@@ -665,43 +744,6 @@ def _without_device_code(path: Path, image: Image) -> CaptureFormatError:
     return CaptureFormatError(message, remedy=remedy, path=image.label)
 
 
-def _readable(
-    path: Path,
-    target: str | None,
-    folder: Path,
-    failed: Finished,
-    *,
-    tool: str,
-    runner: Runner,
-    label: str,
-) -> tuple[Mapping[Path, str], tuple[Unread, ...]]:
-    """
-    Extract the readable parts of a file after cuobjdump has failed.
-
-    Returns:
-        The target of each extracted cubin, and what is left out.
-
-    Raises:
-        CollectorFailedError: The tool failed for another reason, or can read no part, or
-            no part for the requested chip.
-    """
-    fault = fault_of(failed)
-    if fault is None:
-        raise refusal(CUOBJDUMP, failed, label)
-    found = extract_by_part(path, folder, failed, tool=tool, runner=runner, label=label)
-    if not found.cubins:
-        helps = fault is Fault.UNKNOWN
-        raise refusal(CUOBJDUMP, failed, label, newer_helps=helps)
-    if target is not None and target not in found.cubins.values():
-        for chip in (target, target.rstrip("af")):  # sm_90a is for the chip 90.
-            if chip in found.faults:
-                fault, finished = found.faults[chip]
-                helps = fault is Fault.UNKNOWN
-                what = f"{target} of {label}"
-                raise refusal(CUOBJDUMP, finished, what, newer_helps=helps)
-    return found.cubins, tuple(found.unread())
-
-
 @contextmanager
 def _bytes_of(image: Image) -> Iterator[bytes | mmap.mmap]:
     if image.content is not None or image.path is None:
@@ -709,59 +751,6 @@ def _bytes_of(image: Image) -> Iterator[bytes | mmap.mmap]:
         return
     with mapped(image.path) as content:
         yield content
-
-
-def _code_objects_of(
-    image: Image,
-    target: str | None,
-    *,
-    runner: Runner,
-    unread: list[Unread],
-    tool: str | None,
-) -> Iterator[Cubin]:
-    """
-    Yield the code objects of an image, and the cubins in its bundles.
-
-    Raises:
-        CaptureFormatError: The code is damaged, has no kernel, or has none for the target.
-    """
-    held: dict[str, None] = {}
-    is_found = has_kernels = False
-    with _bytes_of(image) as content:
-        for code in code_objects(content, label=image.label, runner=runner):
-            held[code.target] = None
-            if target not in {None, code.target, code.target.partition(":")[0]}:
-                continue
-            if _file_kind(code.content) == "cubin":
-                is_found = has_kernels = True
-                part = replace(image, content=code.content, path=None)
-                yield from _nvidia_cubins(
-                    part, None, runner=runner, unread=unread, tool=tool
-                )
-                continue
-            try:
-                kernels = amd_kernels(code)
-            except (ValueError, struct.error) as error:
-                raise CaptureFormatError(
-                    f"the code for {code.target} is damaged: {error}",
-                    remedy="compile or copy it again",
-                    path=image.label,
-                ) from error
-            is_found, has_kernels = True, has_kernels or bool(kernels)
-            yield Cubin(
-                content=code.content,
-                kernels=tuple(_launched(k, image.launch) for k in kernels),
-            )
-    if held and not is_found:
-        message = f"has no kernel for {target}, only for {', '.join(held)}"
-        remedy = f"take one of {', '.join(held)}"
-        raise CaptureFormatError(
-            message, remedy=remedy, path=image.label, is_whole=True
-        )
-    if not has_kernels:
-        raise CaptureFormatError(
-            "has no kernel", remedy=_GIVE, path=image.label, is_whole=True
-        )
 
 
 def _launched(kernel: KernelResources, launch: LaunchFacts) -> KernelResources:

@@ -13,15 +13,8 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import (
-    POINTER,
     Array,
     c_char_p,
-    c_double,
-    c_int,
-    c_size_t,
-    c_uint8,
-    c_uint16,
-    c_uint32,
     c_void_p,
 )
 from pathlib import Path
@@ -30,8 +23,8 @@ from typing import Any, ClassVar
 
 from pytest_gpuperf.collect.cupti.nvperf import (
     Parameters,
+    declared,
     package_folders,
-    parameters_of,
     struct_size,
 )
 from pytest_gpuperf.collect.cupti.statuses import (
@@ -58,147 +51,66 @@ RANGE_PROFILER = 0  # CUpti_ProfilerType
 RANGE = "cuptiRangeProfiler"
 HOST = "cuptiProfilerHost"
 
-
-_RANGES = ("pRangeProfilerObject", c_void_p)
-_HOST = ("pHostObject", c_void_p)
-_IMAGE = (("pCounterDataImage", c_void_p), ("counterDataImageSize", c_size_t))
-_NEW_IMAGE = (("counterDataSize", c_size_t), ("pCounterData", c_void_p))
-_COUNT = ("numMetrics", c_size_t)
-
 # The causes for which cuptiProfilerDeviceSupported gives separate verdicts.
 _CAUSES = ("architecture", "sli", "vGpu", "confidentialCompute", "cmp", "wsl", "sku")
 
-CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
-    {  # Function -> the fields of its parameters, in the headers' order.
-        "cuptiProfilerInitialize": parameters_of(),
-        "cuptiProfilerDeviceSupported": parameters_of(
-            ("cuDevice", c_int),
-            ("isSupported", c_int),
-            *((cause, c_int) for cause in _CAUSES[:-1]),
-            ("api", c_int),
-            (_CAUSES[-1], c_int),
-        ),
-        "cuptiDeviceGetChipName": parameters_of(
-            ("deviceIndex", c_size_t), ("pChipName", c_char_p)
-        ),
-        f"{HOST}Initialize": parameters_of(
-            ("profilerType", c_int),
-            ("pChipName", c_char_p),
-            ("pCounterAvailabilityImage", c_void_p),
-            _HOST,
-            ("pSinglePassMetricSetName", c_char_p),
-        ),
-        f"{HOST}Deinitialize": parameters_of(_HOST),
-        f"{HOST}GetBaseMetrics": parameters_of(
-            _HOST,
-            ("metricType", c_int),
-            ("ppMetricNames", POINTER(c_char_p)),
-            _COUNT,
-        ),
-        f"{HOST}GetSubMetrics": parameters_of(
-            _HOST,
-            ("metricType", c_int),
-            ("pMetricName", c_char_p),
-            ("numOfSubmetrics", c_size_t),
-            ("ppSubMetrics", POINTER(c_char_p)),
-        ),
-        f"{HOST}GetMaxNumHardwareMetricsPerPass": parameters_of(
-            ("profilerType", c_int),
-            ("pChipName", c_char_p),
-            ("pCounterAvailabilityImage", c_void_p),
-            ("maxMetricsPerPass", c_size_t),
-        ),
-        f"{HOST}GetSinglePassSets": parameters_of(
-            ("pChipName", c_char_p),
-            ("numOfSinglePassSets", c_size_t),
-            ("ppSinglePassSets", POINTER(c_char_p)),
-        ),
-        f"{HOST}GetMetricsInSinglePassSet": parameters_of(
-            ("pChipName", c_char_p),
-            ("pSinglePassSetName", c_char_p),
-            ("numOfMetricsInSinglePassSet", c_size_t),
-            ("metricsBufferSize", c_size_t),
-            ("pMetricsIndicesBuffer", POINTER(c_size_t)),
-            ("pMetricsBuffer", c_void_p),
-        ),
-        f"{HOST}GetMetricProperties": parameters_of(
-            _HOST,
-            ("pMetricName", c_char_p),
-            ("pDescription", c_char_p),
-            ("pHwUnit", c_char_p),
-            ("pDimUnit", c_char_p),
-            ("metricType", c_int),
-            ("metricCollectionScope", c_int),
-        ),
-        f"{HOST}ConfigAddMetrics": parameters_of(
-            _HOST, ("ppMetricNames", POINTER(c_char_p)), _COUNT
-        ),
-        f"{HOST}GetConfigImageSize": parameters_of(
-            _HOST, ("configImageSize", c_size_t)
-        ),
-        f"{HOST}GetConfigImage": parameters_of(
-            _HOST, ("configImageSize", c_size_t), ("pConfigImage", c_void_p)
-        ),
-        f"{HOST}GetNumOfPasses": parameters_of(
-            ("configImageSize", c_size_t),
-            ("pConfigImage", c_void_p),
-            ("numOfPasses", c_size_t),
-        ),
-        f"{HOST}EvaluateToGpuValues": parameters_of(
-            _HOST,
-            *_IMAGE,
-            ("rangeIndex", c_size_t),
-            ("ppMetricNames", POINTER(c_char_p)),
-            _COUNT,
-            ("pMetricValues", POINTER(c_double)),
-        ),
-        f"{RANGE}Enable": parameters_of(
-            ("ctx", c_void_p), _RANGES, ("cacheControlMode", c_int)
-        ),
-        f"{RANGE}Disable": parameters_of(_RANGES),
-        f"{RANGE}GetCounterDataSize": parameters_of(
-            _RANGES,
-            ("pMetricNames", POINTER(c_char_p)),
-            _COUNT,
-            ("maxNumOfRanges", c_size_t),
-            ("maxNumRangeTreeNodes", c_uint32),
-            ("counterDataSize", c_size_t),
-        ),
-        f"{RANGE}CounterDataImageInitialize": parameters_of(_RANGES, *_NEW_IMAGE),
-        f"{RANGE}SetConfig": parameters_of(
-            _RANGES,
-            ("configSize", c_size_t),
-            ("pConfig", c_void_p),
-            ("counterDataImageSize", c_size_t),
-            ("pCounterDataImage", c_void_p),
-            ("range", c_int),
-            ("replayMode", c_int),
-            ("maxRangesPerPass", c_size_t),
-            ("numNestingLevels", c_uint16),
-            ("minNestingLevel", c_uint16),
-            ("passIndex", c_size_t),
-            ("targetNestingLevel", c_uint16),
-        ),
-        f"{RANGE}Start": parameters_of(_RANGES),
-        f"{RANGE}Stop": parameters_of(
-            _RANGES,
-            ("passIndex", c_size_t),
-            ("targetNestingLevel", c_size_t),
-            ("isAllPassSubmitted", c_uint8),
-        ),
-        f"{RANGE}PushRange": parameters_of(_RANGES, ("pRangeName", c_char_p)),
-        f"{RANGE}PopRange": parameters_of(_RANGES),
-        f"{RANGE}DecodeData": parameters_of(_RANGES, ("numOfRangeDropped", c_size_t)),
-        f"{RANGE}GetCounterDataInfo": parameters_of(
-            *_IMAGE, ("numTotalRanges", c_size_t)
-        ),
-        f"{RANGE}CounterDataGetRangeInfo": parameters_of(
-            *_IMAGE,
-            ("rangeIndex", c_size_t),
-            ("rangeDelimiter", c_char_p),
-            ("rangeName", c_char_p),
-        ),
-    }
+# The parameters of each function, in the headers' order.
+CALLS: Mapping[str, type[Parameters]] = declared(
+    """
+    cuptiProfilerInitialize()
+    cuptiProfilerDeviceSupported(int cuDevice, int isSupported, int architecture, int sli,
+        int vGpu, int confidentialCompute, int cmp, int wsl, int api, int sku)
+    cuptiDeviceGetChipName(size_t deviceIndex, char* pChipName)
+    cuptiProfilerHostInitialize(int profilerType, char* pChipName,
+        void* pCounterAvailabilityImage, void* pHostObject, char* pSinglePassMetricSetName)
+    cuptiProfilerHostDeinitialize(void* pHostObject)
+    cuptiProfilerHostGetBaseMetrics(void* pHostObject, int metricType, char** ppMetricNames,
+        size_t numMetrics)
+    cuptiProfilerHostGetSubMetrics(void* pHostObject, int metricType, char* pMetricName,
+        size_t numOfSubmetrics, char** ppSubMetrics)
+    cuptiProfilerHostGetMaxNumHardwareMetricsPerPass(int profilerType, char* pChipName,
+        void* pCounterAvailabilityImage, size_t maxMetricsPerPass)
+    cuptiProfilerHostGetSinglePassSets(char* pChipName, size_t numOfSinglePassSets,
+        char** ppSinglePassSets)
+    cuptiProfilerHostGetMetricsInSinglePassSet(char* pChipName, char* pSinglePassSetName,
+        size_t numOfMetricsInSinglePassSet, size_t metricsBufferSize,
+        size_t* pMetricsIndicesBuffer, void* pMetricsBuffer)
+    cuptiProfilerHostGetMetricProperties(void* pHostObject, char* pMetricName,
+        char* pDescription, char* pHwUnit, char* pDimUnit, int metricType,
+        int metricCollectionScope)
+    cuptiProfilerHostConfigAddMetrics(void* pHostObject, char** ppMetricNames,
+        size_t numMetrics)
+    cuptiProfilerHostGetConfigImageSize(void* pHostObject, size_t configImageSize)
+    cuptiProfilerHostGetConfigImage(void* pHostObject, size_t configImageSize,
+        void* pConfigImage)
+    cuptiProfilerHostGetNumOfPasses(size_t configImageSize, void* pConfigImage,
+        size_t numOfPasses)
+    cuptiProfilerHostEvaluateToGpuValues(void* pHostObject, void* pCounterDataImage,
+        size_t counterDataImageSize, size_t rangeIndex, char** ppMetricNames,
+        size_t numMetrics, double* pMetricValues)
+    cuptiRangeProfilerEnable(void* ctx, void* pRangeProfilerObject, int cacheControlMode)
+    cuptiRangeProfilerDisable(void* pRangeProfilerObject)
+    cuptiRangeProfilerGetCounterDataSize(void* pRangeProfilerObject, char** pMetricNames,
+        size_t numMetrics, size_t maxNumOfRanges, uint32_t maxNumRangeTreeNodes,
+        size_t counterDataSize)
+    cuptiRangeProfilerCounterDataImageInitialize(void* pRangeProfilerObject,
+        size_t counterDataSize, void* pCounterData)
+    cuptiRangeProfilerSetConfig(void* pRangeProfilerObject, size_t configSize,
+        void* pConfig, size_t counterDataImageSize, void* pCounterDataImage, int range,
+        int replayMode, size_t maxRangesPerPass, uint16_t numNestingLevels,
+        uint16_t minNestingLevel, size_t passIndex, uint16_t targetNestingLevel)
+    cuptiRangeProfilerStart(void* pRangeProfilerObject)
+    cuptiRangeProfilerStop(void* pRangeProfilerObject, size_t passIndex,
+        size_t targetNestingLevel, uint8_t isAllPassSubmitted)
+    cuptiRangeProfilerPushRange(void* pRangeProfilerObject, char* pRangeName)
+    cuptiRangeProfilerPopRange(void* pRangeProfilerObject)
+    cuptiRangeProfilerDecodeData(void* pRangeProfilerObject, size_t numOfRangeDropped)
+    cuptiRangeProfilerGetCounterDataInfo(void* pCounterDataImage,
+        size_t counterDataImageSize, size_t numTotalRanges)
+    cuptiRangeProfilerCounterDataGetRangeInfo(void* pCounterDataImage,
+        size_t counterDataImageSize, size_t rangeIndex, char* rangeDelimiter,
+        char* rangeName)
+    """
 )
 
 # Function -> the version (CUPTI_API_VERSION) that added the last field.

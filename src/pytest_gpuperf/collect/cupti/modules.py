@@ -54,7 +54,18 @@ class LoadedModules:
             _, domain, event, data = arguments
             if domain == _RESOURCES and event in {_LOADED, _UNLOADING}:
                 address = int(data.resource_descriptor)
-                self._take(event, _ModuleData.from_address(address))
+                module = _ModuleData.from_address(address)
+                dropped = self._contents.pop(module.module_id, b"")
+                self._held_bytes -= len(dropped)
+                size = module.cubin_bytes
+                is_held = (
+                    size <= _LARGEST_BYTES and self._held_bytes + size <= _MOST_BYTES
+                )
+                if event == _LOADED and module.cubin and is_held:
+                    self._contents[module.module_id] = ctypes.string_at(
+                        module.cubin, size
+                    )
+                    self._held_bytes += size
         except Exception:  # noqa: BLE001 - it would end the call that loads the module
             self.clear()
 
@@ -82,12 +93,3 @@ class LoadedModules:
         """
         for event in (_LOADED, _UNLOADING):
             cupti.enable_callback(1, subscriber, _RESOURCES, event)
-
-    def _take(self, event: int, module: _ModuleData) -> None:
-        dropped = self._contents.pop(module.module_id, b"")
-        self._held_bytes -= len(dropped)
-        size = module.cubin_bytes
-        is_held = size <= _LARGEST_BYTES and self._held_bytes + size <= _MOST_BYTES
-        if event == _LOADED and module.cubin and is_held:
-            self._contents[module.module_id] = ctypes.string_at(module.cubin, size)
-            self._held_bytes += size

@@ -11,9 +11,22 @@ import ctypes
 import functools
 import importlib.util
 import os
-from collections.abc import Iterator
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint8, c_uint32, c_void_p
+import re
+from collections.abc import Iterator, Mapping
+from ctypes import (
+    POINTER,
+    c_char_p,
+    c_double,
+    c_int,
+    c_size_t,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
@@ -80,11 +93,6 @@ class Parameters(ctypes.Structure):
     _fields_: ClassVar = [("structSize", c_size_t), ("pPriv", c_void_p)]
 
 
-def parameters_of(*fields: tuple[str, Any]) -> type[Parameters]:
-    """Return a parameter structure with the given fields."""
-    return type("_Call", (Parameters,), {"_fields_": list(fields)})
-
-
 def struct_size(structure: type[ctypes.Structure]) -> int:
     """Return the size of a structure [B], up to the end of the last field."""
     names = [
@@ -103,7 +111,7 @@ class EvalRequest(ctypes.Structure):
         ("metricIndex", c_size_t),
         ("metricType", c_uint8),
         ("rollupOp", c_uint8),
-        ("submetric", ctypes.c_uint16),
+        ("submetric", c_uint16),
     ]
 
 
@@ -128,123 +136,99 @@ CUDA_EVALUATOR = "NVPW_CUDA_MetricsEvaluator_"
 RAW_CONFIG = "NVPW_RawMetricsConfig_"
 CREATE_CONFIG = "NVPW_CUDA_RawMetricsConfig_Create_V2"
 
-_EVALUATOR = ("pMetricsEvaluator", c_void_p)
-_CONFIG = ("pRawMetricsConfig", c_void_p)
-_CHIP = ("pChipName", c_char_p)
-_AVAILABLE = ("pCounterAvailabilityImage", c_void_p)
-_REQUESTS = ("pMetricEvalRequests", POINTER(EvalRequest))
-_INDEX = ("index", c_size_t)
-_DESCRIPTION = ("pDescription", c_char_p)
-# Function -> the fields of its parameters, in the headers' order.
-CALLS = {
-    "NVPW_InitializeHost": parameters_of(),
-    "NVPW_GetSupportedChipNames": parameters_of(
-        ("ppChipNames", POINTER(c_char_p)), ("numChipNames", c_size_t)
-    ),
-    "NVPW_Config_GetNumPasses_V2": parameters_of(
-        ("pConfig", c_void_p), ("numPasses", c_size_t)
-    ),
-    f"{CUDA_EVALUATOR}CalculateScratchBufferSize": parameters_of(
-        _CHIP, _AVAILABLE, ("scratchBufferSize", c_size_t)
-    ),
-    f"{CUDA_EVALUATOR}Initialize": parameters_of(
-        ("pScratchBuffer", c_void_p),
-        ("scratchBufferSize", c_size_t),
-        _CHIP,
-        _AVAILABLE,
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        _EVALUATOR,
-    ),
-    f"{EVALUATOR}GetMetricNames": parameters_of(
-        _EVALUATOR,
-        ("metricType", c_uint8),
-        ("pMetricNames", c_void_p),
-        ("pMetricNameBeginIndices", POINTER(c_size_t)),
-        ("numMetrics", c_size_t),
-    ),
-    f"{EVALUATOR}GetMetricTypeAndIndex": parameters_of(
-        _EVALUATOR,
-        ("pMetricName", c_char_p),
-        ("metricType", c_uint8),
-        ("metricIndex", c_size_t),
-    ),
-    f"{EVALUATOR}ConvertMetricNameToMetricEvalRequest": parameters_of(
-        _EVALUATOR,
-        ("pMetricName", c_char_p),
-        ("pMetricEvalRequest", POINTER(EvalRequest)),
-        ("metricEvalRequestStructSize", c_size_t),
-    ),
-    f"{EVALUATOR}HwUnitToString": parameters_of(
-        _EVALUATOR, ("hwUnit", c_uint32), ("pHwUnitName", c_char_p)
-    ),
-    f"{EVALUATOR}GetCounterProperties": parameters_of(
-        _EVALUATOR, _INDEX, _DESCRIPTION, ("hwUnit", c_uint32)
-    ),
-    f"{EVALUATOR}GetRatioMetricProperties": parameters_of(
-        _EVALUATOR, _INDEX, _DESCRIPTION, ("hwUnit", ctypes.c_uint64)
-    ),
-    f"{EVALUATOR}GetThroughputMetricProperties": parameters_of(
-        _EVALUATOR,
-        _INDEX,
-        _DESCRIPTION,
-        ("hwUnit", c_uint32),
-        ("numCounters", c_size_t),
-        ("pCounterIndices", POINTER(c_size_t)),
-        ("numSubThroughputs", c_size_t),
-        ("pSubThroughputIndices", POINTER(c_size_t)),
-    ),
-    f"{EVALUATOR}GetSupportedSubmetrics": parameters_of(
-        _EVALUATOR,
-        ("metricType", c_uint8),
-        ("pSupportedSubmetrics", POINTER(ctypes.c_uint16)),
-        ("numSupportedSubmetrics", c_size_t),
-    ),
-    f"{EVALUATOR}GetMetricRawDependencies": parameters_of(
-        _EVALUATOR,
-        _REQUESTS,
-        ("numMetricEvalRequests", c_size_t),
-        ("metricEvalRequestStructSize", c_size_t),
-        ("metricEvalRequestStrideSize", c_size_t),
-        ("ppRawDependencies", POINTER(c_char_p)),
-        ("numRawDependencies", c_size_t),
-        ("ppOptionalRawDependencies", POINTER(c_char_p)),
-        ("numOptionalRawDependencies", c_size_t),
-    ),
-    f"{EVALUATOR}DimUnitToString": parameters_of(
-        _EVALUATOR,
-        ("dimUnit", c_uint32),
-        ("pSingularName", c_char_p),
-        ("pPluralName", c_char_p),
-    ),
-    f"{EVALUATOR}GetMetricDimUnits": parameters_of(
-        _EVALUATOR,
-        ("pMetricEvalRequest", POINTER(EvalRequest)),
-        ("metricEvalRequestStructSize", c_size_t),
-        ("pDimUnits", POINTER(DimUnitFactor)),
-        ("numDimUnits", c_size_t),
-        ("dimUnitFactorStructSize", c_size_t),
-    ),
-    CREATE_CONFIG: parameters_of(("activityKind", c_int), _CHIP, _AVAILABLE, _CONFIG),
-    f"{RAW_CONFIG}Destroy": parameters_of(_CONFIG),
-    f"{RAW_CONFIG}BeginPassGroup": parameters_of(_CONFIG, ("maxPassCount", c_size_t)),
-    f"{RAW_CONFIG}AddMetrics": parameters_of(
-        _CONFIG,
-        ("pRawMetricRequests", POINTER(RawMetricRequest)),
-        ("numMetricRequests", c_size_t),
-    ),
-    f"{RAW_CONFIG}EndPassGroup": parameters_of(_CONFIG),
-    f"{RAW_CONFIG}GetNumPasses_V2": parameters_of(_CONFIG, ("numPasses", c_size_t)),
-    f"{RAW_CONFIG}GenerateConfigImage": parameters_of(
-        _CONFIG, ("mergeAllPassGroups", c_uint8)
-    ),
-    f"{RAW_CONFIG}GetConfigImage": parameters_of(
-        _CONFIG,
-        ("bytesAllocated", c_size_t),
-        ("pBuffer", c_void_p),
-        ("bytesCopied", c_size_t),
-    ),
+# The types of members, by their names in C.
+_TYPES = {
+    "int": c_int,
+    "uint8_t": c_uint8,
+    "uint16_t": c_uint16,
+    "uint32_t": c_uint32,
+    "uint64_t": c_uint64,
+    "size_t": c_size_t,
+    "void*": c_void_p,
+    "char*": c_char_p,
+    "char**": POINTER(c_char_p),
+    "double*": POINTER(c_double),
+    "uint16_t*": POINTER(c_uint16),
+    "size_t*": POINTER(c_size_t),
+    "EvalRequest*": POINTER(EvalRequest),
+    "DimUnitFactor*": POINTER(DimUnitFactor),
+    "RawMetricRequest*": POINTER(RawMetricRequest),
 }
+
+
+def declared(functions: str) -> Mapping[str, type[Parameters]]:
+    """
+    Return the parameter structures of functions, by function.
+
+    Args:
+        functions: Declarations as in C, as `function(size_t count, char* name)`.
+    """
+    return MappingProxyType(
+        {
+            function: type("_Call", (Parameters,), {"_fields_": _fields(members)})
+            for function, members in re.findall(r"(\w+)\(([^)]*)\)", functions)
+        }
+    )
+
+
+def _fields(members: str) -> list[tuple[str, Any]]:
+    pairs = (member.split() for member in members.split(",") if member)
+    return [(name, _TYPES[kind]) for kind, name in pairs]
+
+
+# The parameters of each function, in the headers' order.
+CALLS = declared(
+    """
+    NVPW_InitializeHost()
+    NVPW_GetSupportedChipNames(char** ppChipNames, size_t numChipNames)
+    NVPW_Config_GetNumPasses_V2(void* pConfig, size_t numPasses)
+    NVPW_CUDA_MetricsEvaluator_CalculateScratchBufferSize(char* pChipName,
+        void* pCounterAvailabilityImage, size_t scratchBufferSize)
+    NVPW_CUDA_MetricsEvaluator_Initialize(void* pScratchBuffer, size_t scratchBufferSize,
+        char* pChipName, void* pCounterAvailabilityImage, void* pCounterDataImage,
+        size_t counterDataImageSize, void* pMetricsEvaluator)
+    NVPW_MetricsEvaluator_GetMetricNames(void* pMetricsEvaluator, uint8_t metricType,
+        void* pMetricNames, size_t* pMetricNameBeginIndices, size_t numMetrics)
+    NVPW_MetricsEvaluator_GetMetricTypeAndIndex(void* pMetricsEvaluator, char* pMetricName,
+        uint8_t metricType, size_t metricIndex)
+    NVPW_MetricsEvaluator_ConvertMetricNameToMetricEvalRequest(void* pMetricsEvaluator,
+        char* pMetricName, EvalRequest* pMetricEvalRequest,
+        size_t metricEvalRequestStructSize)
+    NVPW_MetricsEvaluator_HwUnitToString(void* pMetricsEvaluator, uint32_t hwUnit,
+        char* pHwUnitName)
+    NVPW_MetricsEvaluator_GetCounterProperties(void* pMetricsEvaluator, size_t index,
+        char* pDescription, uint32_t hwUnit)
+    NVPW_MetricsEvaluator_GetRatioMetricProperties(void* pMetricsEvaluator, size_t index,
+        char* pDescription, uint64_t hwUnit)
+    NVPW_MetricsEvaluator_GetThroughputMetricProperties(void* pMetricsEvaluator,
+        size_t index, char* pDescription, uint32_t hwUnit, size_t numCounters,
+        size_t* pCounterIndices, size_t numSubThroughputs, size_t* pSubThroughputIndices)
+    NVPW_MetricsEvaluator_GetSupportedSubmetrics(void* pMetricsEvaluator,
+        uint8_t metricType, uint16_t* pSupportedSubmetrics, size_t numSupportedSubmetrics)
+    NVPW_MetricsEvaluator_GetMetricRawDependencies(void* pMetricsEvaluator,
+        EvalRequest* pMetricEvalRequests, size_t numMetricEvalRequests,
+        size_t metricEvalRequestStructSize, size_t metricEvalRequestStrideSize,
+        char** ppRawDependencies, size_t numRawDependencies,
+        char** ppOptionalRawDependencies, size_t numOptionalRawDependencies)
+    NVPW_MetricsEvaluator_DimUnitToString(void* pMetricsEvaluator, uint32_t dimUnit,
+        char* pSingularName, char* pPluralName)
+    NVPW_MetricsEvaluator_GetMetricDimUnits(void* pMetricsEvaluator,
+        EvalRequest* pMetricEvalRequest, size_t metricEvalRequestStructSize,
+        DimUnitFactor* pDimUnits, size_t numDimUnits, size_t dimUnitFactorStructSize)
+    NVPW_CUDA_RawMetricsConfig_Create_V2(int activityKind, char* pChipName,
+        void* pCounterAvailabilityImage, void* pRawMetricsConfig)
+    NVPW_RawMetricsConfig_Destroy(void* pRawMetricsConfig)
+    NVPW_RawMetricsConfig_BeginPassGroup(void* pRawMetricsConfig, size_t maxPassCount)
+    NVPW_RawMetricsConfig_AddMetrics(void* pRawMetricsConfig,
+        RawMetricRequest* pRawMetricRequests, size_t numMetricRequests)
+    NVPW_RawMetricsConfig_EndPassGroup(void* pRawMetricsConfig)
+    NVPW_RawMetricsConfig_GetNumPasses_V2(void* pRawMetricsConfig, size_t numPasses)
+    NVPW_RawMetricsConfig_GenerateConfigImage(void* pRawMetricsConfig,
+        uint8_t mergeAllPassGroups)
+    NVPW_RawMetricsConfig_GetConfigImage(void* pRawMetricsConfig, size_t bytesAllocated,
+        void* pBuffer, size_t bytesCopied)
+    """
+)
 SIZES = {function: struct_size(parameters) for function, parameters in CALLS.items()}
 
 

@@ -202,7 +202,6 @@ def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
 
 
 def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
-    """Check that the driver is new enough for every libcupti."""
     driver = report.cuda
     evidence = [f"{path}: for CUDA {major or '?'}" for path, major in libraries.items()]
     if not libraries:
@@ -250,7 +249,6 @@ def _copies(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
 
 
 def _nvperf(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
-    """Check for libnvperf, which lists the counters, in the folder of libcupti."""
     if not libraries:
         return _no_library(_NVPERF)
     evidence, missing = [], []
@@ -294,7 +292,6 @@ def _chip_of(
     version: tuple[int, int],
     evidence: tuple[str, ...],
 ) -> Finding:
-    """Check a version of libcupti for GPUs of at least compute capability 7.0."""
     # GPUs before Turing are Volta.
     if min(capabilities) < (7, 5) and version > _LAST_VOLTA:
         return _CHIP.stops(

@@ -185,7 +185,6 @@ def _driver_branch(machine: MachineFacts, report: NvmlReport) -> int | None:
 
 
 def _gvisor(machine: MachineFacts) -> Finding:
-    """Check for gVisor, which blocks profiling by default."""
     texts = {path: machine.line(path) for path in _KERNEL}
     evidence = [f"{path}: {text}" for path, text in texts.items() if text]
     if not evidence:
@@ -210,7 +209,6 @@ def _gvisor(machine: MachineFacts) -> Finding:
 
 
 def _wsl(machine: MachineFacts, report: NvmlReport) -> Finding:
-    """Check for WSL, which uses the Windows driver."""
     version = machine.line("/proc/version")
     dxg = machine.exists("/dev/dxg")
     if version is None and not dxg:
@@ -456,7 +454,6 @@ def _attached(machine: MachineFacts) -> Finding:
 
 
 def _kineto(machine: MachineFacts) -> Finding:
-    """Check if PyTorch's profiler occupies CUPTI for the Kineto daemon."""
     if machine.variables(("KINETO_USE_DAEMON",)):
         return _KINETO.stops(
             "PyTorch subscribes to CUPTI when torch is imported, and CUPTI accepts one "

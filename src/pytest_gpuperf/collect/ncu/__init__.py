@@ -83,55 +83,27 @@ __all__ = [
     "WarpStall",
 ]
 
-# The public names by module, imported at first use.
+# The modules of the public names, imported at first use. The other names belong to
+# `metrics` or `factories`.
 _MODULES = {
-    "cache": ("Cache",),
-    "command": ("Command",),
-    "factories": (
-        "L1TEXCache",
-        "L1TEXCacheGlobalLoad",
-        "L1TEXCacheGlobalLoadInstructions",
-        "L1TEXCacheGlobalLoadRequests",
-        "L1TEXCacheGlobalLoadSectorHits",
-        "L1TEXCacheGlobalLoadSectorMisses",
-        "L1TEXCacheGlobalLoadSectors",
-        "L1TEXCacheGlobalLoadWavefronts",
-        "L1TEXCacheGlobalStore",
-        "L1TEXCacheGlobalStoreInstructions",
-        "L1TEXCacheGlobalStoreRequests",
-        "L1TEXCacheGlobalStoreSectors",
-        "L1TEXCacheLocalStore",
-        "L1TEXCacheLocalStoreInstructions",
-        "LaunchBlock",
-        "LaunchGrid",
-        "WarpStall",
-    ),
-    "metrics": (
-        "Metric",
-        "MetricCorrelation",
-        "MetricCorrelationData",
-        "MetricCounter",
-        "MetricCounterRollUp",
-        "MetricCounterRollUpQuantity",
-        "MetricDeviceAttribute",
-        "MetricRatio",
-        "MetricRatioRollUp",
-        "MetricThroughput",
-    ),
-    "report": ("Report",),
-    "results": ("ProfilingMetrics", "ProfilingResults"),
-    "session": ("Session",),
+    "Cache": "cache",
+    "Command": "command",
+    "ProfilingMetrics": "results",
+    "ProfilingResults": "results",
+    "Report": "report",
+    "Session": "session",
 }
 
 
 def __getattr__(name: str) -> object:
     """Return a public name from its module."""
-    module = next((m for m, names in _MODULES.items() if name in names), None)
-    if module is None:
+    if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     from importlib import import_module
 
+    rest = "metrics" if name.startswith("Metric") else "factories"
+    module = _MODULES.get(name, rest)
     return getattr(import_module(f"{__name__}.{module}"), name)
 
 

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from pytest_gpuperf.collect.loaded_files import FileRecording, content_digest
@@ -130,12 +129,7 @@ class Cache:
     def __enter__(self) -> Cache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Remove the entries that exceed the cache's limits."""
         if self._store.folder.is_dir():
             self._store.make_room()

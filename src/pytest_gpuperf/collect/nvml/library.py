@@ -34,112 +34,78 @@ _USE = "use by process"
 # Linux, PROC_PID_INIT_INO: the PID namespace of the host.
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
-
-def _temporary(reason: str, remedy: str = "run it again") -> Gap:
-    return Gap(code=GapCode.TEMPORARY, reason=reason, remedy=remedy)
-
-
 _DRIVER = "start the NVIDIA driver (modprobe nvidia), or measure on another machine"
 _UPGRADE = "use a newer driver"
 _BINDING = "use the nvidia-ml-py of the driver's branch"
 _RESET = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
-# nvml.h, nvmlReturn_t: all codes except success.
-_GAPS: Mapping[int, Gap] = {
-    1: _temporary(
-        "NVML was shut down during the run", "find out what calls nvmlShutdown"
+_AGAIN = "run it again"
+# nvml.h, nvmlReturn_t: code, reason and remedy of each status except success.
+_GAPS = {
+    1: (
+        GapCode.TEMPORARY,
+        "NVML was shut down during the run",
+        "find out what calls nvmlShutdown",
     ),
-    2: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="NVML does not know this reading",
-        remedy=_BINDING,
+    2: (GapCode.UNSUPPORTED, "NVML does not know this reading", _BINDING),
+    3: (GapCode.UNSUPPORTED, "this board has no such sensor", "measure on another GPU"),
+    4: (
+        GapCode.COUNTER_PERMISSION,
+        "the driver does not permit this user to read it",
+        "ask the machine's administrator for permission",
     ),
-    3: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="this board has no such sensor",
-        remedy="measure on another GPU",
+    5: (GapCode.TEMPORARY, "NVML was started twice", _AGAIN),
+    6: (GapCode.TEMPORARY, "NVML has no value yet", _AGAIN),
+    7: (GapCode.TEMPORARY, "the answer of NVML is larger than its buffer", _AGAIN),
+    8: (
+        GapCode.DEVICE_LOST,
+        "the board's external power is not connected",
+        "connect the power cables of the board",
     ),
-    4: Gap(
-        code=GapCode.COUNTER_PERMISSION,
-        reason="the driver does not permit this user to read it",
-        remedy="ask the machine's administrator for permission",
+    9: (GapCode.COLLECTOR_UNAVAILABLE, "the NVIDIA driver is not loaded", _DRIVER),
+    10: (GapCode.TEMPORARY, "NVML did not answer in time", _AGAIN),
+    11: (
+        GapCode.TEMPORARY,
+        "the driver reports a problem with the GPU's interrupts",
+        _AGAIN,
     ),
-    5: _temporary("NVML was started twice"),
-    6: _temporary("NVML has no value yet"),
-    7: _temporary("the answer of NVML is larger than its buffer"),
-    8: Gap(
-        code=GapCode.DEVICE_LOST,
-        reason="the board's external power is not connected",
-        remedy="connect the power cables of the board",
+    12: (GapCode.COLLECTOR_UNAVAILABLE, "the NVML library is not installed", _DRIVER),
+    13: (GapCode.UNSUPPORTED, "this driver has no such function", _UPGRADE),
+    14: (
+        GapCode.COLLECTOR_FAILED,
+        "the board's information memory is damaged",
+        "have the board replaced",
     ),
-    9: Gap(
-        code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason="the NVIDIA driver is not loaded",
-        remedy=_DRIVER,
+    15: (GapCode.DEVICE_LOST, "the GPU has fallen off the bus", _RESET),
+    16: (GapCode.DEVICE_LOST, "the GPU needs a reset", _RESET),
+    17: (GapCode.TEMPORARY, "the operating system refused the reading", _AGAIN),
+    18: (
+        GapCode.COLLECTOR_UNAVAILABLE,
+        "the driver was replaced while it was in use",
+        "restart the machine, so that driver and library have the same version",
     ),
-    10: _temporary("NVML did not answer in time"),
-    11: _temporary("the driver reports a problem with the GPU's interrupts"),
-    12: Gap(
-        code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason="the NVML library is not installed",
-        remedy=_DRIVER,
+    19: (GapCode.TEMPORARY, "another process uses the sensor", _AGAIN),
+    20: (GapCode.TEMPORARY, "NVML has too little memory", _AGAIN),
+    21: (GapCode.TEMPORARY, "NVML has no data yet", _AGAIN),
+    22: (
+        GapCode.NOT_STATED,
+        "a virtual GPU has no such sensor while ECC is on",
+        "measure on a whole GPU",
     ),
-    13: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="this driver has no such function",
-        remedy=_UPGRADE,
+    23: (GapCode.TEMPORARY, "the driver has too few resources for it", _AGAIN),
+    24: (GapCode.NOT_STATED, "the board does not know this clock", _UPGRADE),
+    25: (
+        GapCode.UNSUPPORTED,
+        "driver and nvidia-ml-py disagree on the layout of a structure",
+        _BINDING,
     ),
-    14: Gap(
-        code=GapCode.COLLECTOR_FAILED,
-        reason="the board's information memory is damaged",
-        remedy="have the board replaced",
-    ),
-    15: Gap(
-        code=GapCode.DEVICE_LOST, reason="the GPU has fallen off the bus", remedy=_RESET
-    ),
-    16: Gap(code=GapCode.DEVICE_LOST, reason="the GPU needs a reset", remedy=_RESET),
-    17: _temporary("the operating system refused the reading"),
-    18: Gap(
-        code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason="the driver was replaced while it was in use",
-        remedy="restart the machine, so that driver and library have the same version",
-    ),
-    19: _temporary("another process uses the sensor"),
-    20: _temporary("NVML has too little memory"),
-    21: _temporary("NVML has no data yet"),
-    22: Gap(
-        code=GapCode.NOT_STATED,
-        reason="a virtual GPU has no such sensor while ECC is on",
-        remedy="measure on a whole GPU",
-    ),
-    23: _temporary("the driver has too few resources for it"),
-    24: Gap(
-        code=GapCode.NOT_STATED,
-        reason="the board does not know this clock",
-        remedy=_UPGRADE,
-    ),
-    25: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="driver and nvidia-ml-py disagree on the layout of a structure",
-        remedy=_BINDING,
-    ),
-    26: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="the driver no longer has this reading",
-        remedy=_BINDING,
-    ),
-    27: _temporary("the GPU is not ready"),
-    28: Gap(
-        code=GapCode.DEVICE_LOST, reason="the GPU is no longer there", remedy=_RESET
-    ),
-    29: _temporary("the GPU is in a state without this reading"),
-    30: Gap(
-        code=GapCode.COLLECTOR_FAILED,
-        reason="the board cannot be reset that way",
-        remedy=_RESET,
-    ),
-    999: _temporary("NVML gives no reason"),
+    26: (GapCode.UNSUPPORTED, "the driver no longer has this reading", _BINDING),
+    27: (GapCode.TEMPORARY, "the GPU is not ready", _AGAIN),
+    28: (GapCode.DEVICE_LOST, "the GPU is no longer there", _RESET),
+    29: (GapCode.TEMPORARY, "the GPU is in a state without this reading", _AGAIN),
+    30: (GapCode.COLLECTOR_FAILED, "the board cannot be reset that way", _RESET),
+    999: (GapCode.TEMPORARY, "NVML gives no reason", _AGAIN),
 }
-_UNKNOWN_CODE = _temporary("NVML gave an unknown error code", _BINDING)
+_UNKNOWN_CODE = (GapCode.TEMPORARY, "NVML gave an unknown error code", _BINDING)
 # UUID prefixes of a whole GPU and of a MIG instance.
 _WHOLE, _INSTANCE = "GPU-", "MIG-"
 
@@ -406,7 +372,8 @@ class Neighbours:
 
 def gap_of(code: int) -> Gap:
     """Return the gap for an NVML error code."""
-    return _GAPS.get(code, _UNKNOWN_CODE)
+    gap_code, reason, remedy = _GAPS.get(code, _UNKNOWN_CODE)
+    return Gap(code=gap_code, reason=reason, remedy=remedy)
 
 
 def why_unavailable(what: str, code: int) -> CollectorUnavailableError:

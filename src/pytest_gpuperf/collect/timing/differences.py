@@ -105,7 +105,6 @@ def _numbers(value: Any) -> list[Any] | None:  # noqa: ANN401 - a result or an a
 
 
 def _documents_differ(a: str, b: str, tolerance: Tolerance) -> bool:
-    """Return False for two texts of JSON with the same meaning."""
     if not a.lstrip()[:1] == b.lstrip()[:1] in {"{", "["}:
         return True
     try:

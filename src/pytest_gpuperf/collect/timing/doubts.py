@@ -140,7 +140,6 @@ class Doubts:
                     self._made_by_first = output
 
     def _has_read(self, first_call_s: float) -> bool:
-        """Return True if the first call read enough from files to explain its time."""
         before, now = self._bytes_read, self._clock.bytes_read()
         if before is None or now is None:
             return False

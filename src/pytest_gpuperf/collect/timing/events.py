@@ -361,20 +361,18 @@ class EventTimer:
         """Return how long calls outlived their events [ns], or 0 if idle waits are as long."""
         found_ns = _outlived_ns(waits.taken)
         for _ in range(_COLD_WAITS if found_ns else 0):
-            self._spin(min(waits.longest_ns, _MOST_SPUN_NS))
+            # The processor is kept busy, as a wait for the device does. The clock may stand
+            # still.
+            duration_ns = min(waits.longest_ns, _MOST_SPUN_NS)
+            end_ns = self._now_ns() + duration_ns
+            for _ in range(int(duration_ns / _LEAST_READING_NS)):
+                if self._now_ns() >= end_ns:
+                    break
             waited_ns, spun_ns = self._waited(waits.synchronize)
             idle_ns = waited_ns if self._cpu_ns is None else min(waited_ns, spun_ns)
             if idle_ns >= found_ns:
                 return 0
         return found_ns
-
-    def _spin(self, duration_ns: float) -> None:
-        """Keep the processor busy, as a wait for the device does."""
-        end_ns = self._now_ns() + duration_ns
-        # The clock may stand still.
-        for _ in range(int(duration_ns / _LEAST_READING_NS)):
-            if self._now_ns() >= end_ns:
-                break
 
     def _waited(self, wait: Callable[[], None]) -> tuple[int, int]:
         """Return the duration of a wait, and its processor time, or 0 if unknown [ns]."""

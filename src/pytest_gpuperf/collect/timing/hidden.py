@@ -173,11 +173,8 @@ def is_kept_data(value: object) -> bool:
     elif not value:
         return False
     is_small = getattr(value, "nbytes", sys.getsizeof(value)) <= _MOST_BYTES
-    return is_small and _are_plain([_without_class(value)])
-
-
-def _without_class(value: Any) -> object:  # noqa: ANN401 - a container
-    return list.copy(value) if isinstance(value, list) else value
+    plain = list.copy(value) if isinstance(value, list) else value
+    return is_small and _are_plain([plain])
 
 
 def _is_added(then: Place, now: Place) -> bool:
@@ -238,7 +235,11 @@ def places(request: TimedCall) -> list[Place]:
         for name, item, find in _look(place, value, pending):
             state = _STATES.get(type(item))
             if type(item) is ndarray:
-                state = _array_state(item)
+                state = (
+                    _NUMPY
+                    if item.flags.writeable and not item.dtype.hasobject
+                    else None
+                )
             elif state is None and isinstance(item, _BASES):
                 state = _state_of_subclass(item)
             size_bytes = getattr(item, "nbytes", sys.getsizeof(item))
@@ -390,10 +391,6 @@ def _is_file_of_project(file: str) -> bool:
     return not any(folder in file for folder in _INSTALLED)
 
 
-def _array_state(value: Any) -> _State | None:  # noqa: ANN401 - any object
-    return _NUMPY if value.flags.writeable and not value.dtype.hasobject else None
-
-
 def _state_of_subclass(value: Any) -> _State:  # noqa: ANN401 - a list, dict or set
     """Return how the items of a container are kept, without its own methods."""
     base: Any = next(base for base in _BASES if isinstance(value, base))
@@ -455,7 +452,6 @@ def _are_plain(values: Iterable[object]) -> bool:
 
 
 def _result_of(value: Any) -> object:  # noqa: ANN401 - any object
-    """Return the result of a future that has one, else the value itself."""
     futures: Any = sys.modules.get("concurrent.futures")
     if futures is None or type(value) is not futures.Future or not value.done():
         return value

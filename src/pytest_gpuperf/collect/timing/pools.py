@@ -29,7 +29,7 @@ class Pools:
     Args:
         clock: The clock.
 
-        threads: The threads.
+        threads: The threads, without those of services.
     """
 
     def __init__(self, clock: Clock, threads: Iterable[threading.Thread]) -> None:

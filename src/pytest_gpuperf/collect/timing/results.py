@@ -117,15 +117,11 @@ def _promises(kind: type) -> bool:
         return not issubclass(kind, _IDLE)
     if issubclass(kind, CoroutineType) or _end_of(kind):
         return True
-    if hasattr(kind, "__dask_graph__") or _is_lazy_table(kind) or _is_block(kind):
+    is_table = kind.__module__.partition(".")[0] in _LAZY_TABLES
+    is_table = is_table and hasattr(kind, "collect")
+    if hasattr(kind, "__dask_graph__") or is_table or _is_block(kind):
         return True
     return issubclass(kind, _GROUPS) and type(kind.__iter__) is FunctionType
-
-
-def _is_lazy_table(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _LAZY_TABLES and hasattr(
-        kind, "collect"
-    )
 
 
 def _is_block(kind: type) -> bool:

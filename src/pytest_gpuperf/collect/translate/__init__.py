@@ -11,8 +11,6 @@ import re
 import zlib
 from typing import NamedTuple
 
-__all__ = ["FOREIGN_BYTES", "MAGIC_BYTES", "MARKS", "Foreign", "foreign"]
-
 # The first bytes of a file, from which the tool that wrote it is identified.
 FOREIGN_BYTES = 65_536
 # The first bytes by which a compressed file or a binary is no text. What is inside of it

@@ -404,22 +404,18 @@ def _copies(
 ) -> tuple[Copy, ...]:
     counted = (api_version or 0) >= COPY_COUNT_SINCE
     return tuple(
-        _copy(copy, counted=counted)
+        Copy(
+            direction=DIRECTIONS.get(copy.copy_kind, UNKNOWN),
+            source=MEMORY.get(copy.src_kind, UNKNOWN),
+            target=MEMORY.get(copy.dst_kind, UNKNOWN),
+            size_bytes=copy.bytes,
+            # A record of a copy between peers has no count.
+            count=max(1, getattr(copy, "copy_count", 1)) if counted else 1,
+            start_ns=copy.start,
+            end_ns=copy.end,
+        )
         for kind in sorted(COPIES)
         for copy in owner.of(records.work[kind])
-    )
-
-
-def _copy(r: Any, *, counted: bool) -> Copy:  # noqa: ANN401 - a record has no type
-    return Copy(
-        direction=DIRECTIONS.get(r.copy_kind, UNKNOWN),
-        source=MEMORY.get(r.src_kind, UNKNOWN),
-        target=MEMORY.get(r.dst_kind, UNKNOWN),
-        size_bytes=r.bytes,
-        # A record of a copy between peers has no count.
-        count=max(1, getattr(r, "copy_count", 1)) if counted else 1,
-        start_ns=r.start,
-        end_ns=r.end,
     )
 
 
