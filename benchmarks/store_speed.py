@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pytest_gpuperf.baseline.history import shown_digits
 from pytest_gpuperf.baseline.store import Append, Store, open_store
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
@@ -64,7 +65,7 @@ def records(ids: list[str], number: int, metrics: int) -> list[StoredRecord]:
                     source="cupti",
                     run_values=(value,),
                     half_widths=(0.004,),
-                    quantiles=tuple(value * q for q in QUANTILES),
+                    quantiles=tuple(shown_digits(value * q) for q in QUANTILES),
                 )
                 for m in range(metrics)
                 for value in [1e-4 * (1 + NOISE * ((n * 7 + number * 13 + m) % 11))]

@@ -126,6 +126,30 @@ def test_a_snapshot_judges_as_its_source(
     assert lines(slower, "test_x[b] x", "REGRESSED")
 
 
+def test_a_snapshot_has_the_newest_sessions(project: Project, place: str) -> None:
+    """As many as are asked for of each test, whichever sessions have it."""
+    project.write(VALUES)
+    for value in (1.0, 1.01, 0.99, 1.02):
+        project.set_values(b=value)
+        project.run(NEW, f"--gpuperf-baseline={place}")
+    project.run(NEW, f"--gpuperf-baseline={place}", "--deselect=test_it.py::test_x[c]")
+
+    copied = command(
+        *("baseline", "copy", place, "small.json", "--newest=2"), folder=project.path
+    )
+    refused = command(
+        *("baseline", "copy", place, "none.json", "--newest=0"), folder=project.path
+    )
+
+    of_source, of_copy = (
+        loaded(open_store(name, project.path)) for name in (place, "small.json")
+    )
+    assert "copied 3 sessions" in copied.stdout
+    assert of_copy == {name: each[-2:] for name, each in of_source.items()}
+    assert refused.returncode == 2
+    assert "'0' is not a whole number from 1 on" in refused.stderr
+
+
 def loaded(store: Store) -> dict[str, list[tuple[str, float]]]:
     """Return sessions and values of each test."""
     (slug,) = store.slugs()

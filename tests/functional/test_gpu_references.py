@@ -100,7 +100,11 @@ def test_a_slow_board_is_told_from_slow_code(
 def test_a_slower_board_is_named_with_the_one_that_was_stored(
     machine: Path, project: Project, slower: str
 ) -> None:
-    """What differs, and by how much: whether the change is undecided or taken out."""
+    """
+    Both GPUs and their machines are named, and by how much they differ, whether the
+    change is undecided or taken out.
+    """
+    project.environment.setenv("GPUPERF_MACHINE", "h200-03")
     for _ in range(4):
         run(project, "--gpuperf-update=all")
     script = machine / "nvml.csv"
@@ -109,9 +113,11 @@ def test_a_slower_board_is_named_with_the_one_that_was_stored(
     )
     fake_cuda.use(project, fake_cuda.OTHER)
     project.environment.setenv("FAKE_CUDA_SLOWER", slower)
+    project.environment.setenv("GPUPERF_MACHINE", "h200-07")
     said = " ".join(run(project, "--gpuperf-baseline=.gpuperf").split())
 
-    named = "another GPU than in the baseline (GPU-10111213, not GPU-00010203):"
+    boards = "GPU-10111213 of h200-07, not GPU-00010203 of h200-03"
+    named = f"another GPU than in the baseline ({boards}):"
     assert f"{named} other tests and reference workloads are slower on it" in said
     if "inconclusive" in said:
         assert f"cause: machine: {named}" in said

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.engine import id_of_test, kinds_in
-from pytest_gpuperf.baseline.history import Drop, StoreChange
+from pytest_gpuperf.baseline.engine import id_of_test, kinds_in, known_ids
+from pytest_gpuperf.baseline.history import Drop, SessionContent, StoreChange
 from pytest_gpuperf.baseline.protocol import Repair
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import SCHEMA, original, plain
@@ -82,6 +82,24 @@ class DatabaseStore:
                 return ()
             return self._slugs(engine)
 
+    def heads(self) -> Collection[Session]:
+        """Return the sessions of all slugs, in any order, without their values."""
+        with self._reading() as engine:
+            if engine is None:
+                return ()
+            reader = SessionReader(engine, self._place)
+            kinds = [self._kind(slug) for slug in self._slugs(engine)]
+            return {
+                head.id: head for kind in kinds for head in reader.heads(kind)
+            }.values()
+
+    def contents(self, slug: str) -> Sequence[SessionContent]:
+        """Return the sessions that count, in any order, without their values."""
+        with self._reading() as engine:
+            if engine is None:
+                return ()
+            return SessionReader(engine, self._place).contents(self._kind(slug))
+
     def check(self) -> None:
         """Open the database."""
         self.slugs()
@@ -101,16 +119,19 @@ class DatabaseStore:
                 "SELECT id, node, name FROM test WHERE kind = ?",
                 plain(self._kind(slug)),
             )
-            held = SessionReader(engine, self._place).held(row[0] for row in rows)
-        keys = (
-            RecordKey(test_id=original(node), name=original(name))
+            reader = SessionReader(engine, self._place)
+            dropped = reader.dropped({row[0] for row in rows})
+        # Plain texts are sorted faster than keys.
+        names = sorted(
+            (original(node), original(name))
             for test, node, name in rows
-            if test in held
+            if test not in dropped
         )
-        wanted = [
+        keys = (RecordKey(test_id=test_id, name=name) for test_id, name in names)
+        wanted = (
             key for key in keys if modules is None or module_of(key.test_id) in modules
-        ]
-        return dict.fromkeys(sorted(wanted), NamedBy())
+        )
+        return dict.fromkeys(wanted, NamedBy())
 
     def load(
         self,
@@ -162,7 +183,8 @@ class DatabaseStore:
                 if other != slug
                 for key in keys
             }
-            held = SessionReader(engine, self._place).held(ids)
+            known = known_ids(engine, "test", ids)
+            held = known - SessionReader(engine, self._place).dropped(known)
         found: dict[RecordKey, tuple[str, ...]] = {}
         for other, key in sorted(ids[one] for one in held):
             found[key] = (*found.get(key, ()), other)
@@ -177,8 +199,9 @@ class DatabaseStore:
         if not any(changes.values()):
             return
         with self._writing() as engine:
+            new: set[int] = set()
             for slug, of_slug in changes.items():
-                SessionWriter(engine, self._kind(slug)).apply(of_slug)
+                SessionWriter(engine, self._kind(slug), new).apply(of_slug)
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """Hide sessions of removed tests, for `put_back`."""

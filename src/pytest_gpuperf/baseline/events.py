@@ -52,6 +52,10 @@ class EventLog:
         """Return "drop" or "remove" for a session that does not count, else ""."""
         return self._hidden.get((test, session), "")
 
+    def hidden_in(self, session: str) -> set[int]:
+        """Return the tests of which a session does not count."""
+        return {test for test, name in self._hidden if name == session}
+
     def hides(self, test: int, sessions: Collection[str]) -> bool:
         """Return True if one of some sessions of a test does not count."""
         return not self._by_test.get(test, set()).isdisjoint(sessions)

@@ -37,8 +37,8 @@ SESSION_LIMIT = COMPARED_SESSIONS
 OLDEST_LIMIT = 3
 # A test with more kernels would make its lines long, so its kernels are not stored.
 _MOST_KERNELS = 64
-# Significant digits of the time of a kernel, which no verdict uses.
-_TIME_DIGITS = 4
+# Significant digits of what only reports show, and no verdict uses.
+_SHOWN_DIGITS = 4
 
 
 class Append(Frozen, frozen=True, kw_only=True):
@@ -194,6 +194,18 @@ def keep_newest(records: Iterable[_A]) -> tuple[_A, ...]:
     return tuple([r for r in ordered if (r.choice, r.session.id) in ids])
 
 
+def newest_of(records: Sequence[_A], count: int) -> list[_A]:
+    """
+    Return the newest sessions of a measurement, in their order.
+
+    Args:
+        records: The sessions, oldest first.
+
+        count: How many sessions of each choice and company are returned.
+    """
+    return _first_of_each(reversed(records), count)[::-1]
+
+
 def _first_of_each(records: Iterable[_A], limit: int) -> list[_A]:
     """Return the first records of each choice and company, up to a limit."""
     first: list[_A] = []
@@ -229,6 +241,51 @@ def by_key(
 def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
     """Merge the sessions of a measurement from several places, as `by_key` does."""
     return keep_newest(of_newest_series(records))
+
+
+class SessionContent(Frozen, frozen=True, kw_only=True):
+    """
+    What a store has of a session on a kind of machine, without the values.
+
+    Attributes:
+        arrival: The number of the session.
+
+        session: The session.
+
+        keys: The measurements.
+
+        python_minor: The version of Python, or "" if not recorded.
+    """
+
+    arrival: int
+    session: Session
+    keys: frozenset[RecordKey]
+    python_minor: str
+
+
+def contents_of(
+    stored: Mapping[RecordKey, Sequence[StoredRecord]],
+) -> list[SessionContent]:
+    """Return what some records say of their sessions, in no order."""
+    by_session: dict[str, list[StoredRecord]] = {}
+    for records in stored.values():
+        for record in records:
+            by_session.setdefault(record.session.id, []).append(record)
+    return [
+        SessionContent(
+            arrival=several[0].arrival,
+            session=several[0].session,
+            keys=frozenset(record.key for record in several),
+            python_minor=python_in(record.facts for record in several),
+        )
+        for several in by_session.values()
+    ]
+
+
+def python_in(facts_of_records: Iterable[Mapping[str, Mapping[str, str]]]) -> str:
+    """Return the first version of Python among the hard facts of some records, or ""."""
+    families = (each for facts in facts_of_records for each in facts.values())
+    return next((f["python_minor"] for f in families if "python_minor" in f), "")
 
 
 def of_newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
@@ -419,7 +476,7 @@ def stored_record(
     # An incomplete list cannot show that a kernel is not new.
     if first.activity is not None and first.activity.kernels_count <= _MOST_KERNELS:
         kernels = tuple(
-            replace(total, total_s=float(f"{total.total_s:.{_TIME_DIGITS}g}"))
+            replace(total, total_s=shown_digits(total.total_s))
             for total in first.activity.totals
         )
     return StoredRecord(
@@ -436,6 +493,17 @@ def stored_record(
         kernels=kernels,
         schema_version=version,
     )
+
+
+def shown_digits(number: float) -> float:
+    """
+    Round a number that only reports show, so that it takes less of a store.
+
+    Example:
+        >>> shown_digits(0.000123456)
+        0.0001235
+    """
+    return float(f"{number:.{_SHOWN_DIGITS}g}")
 
 
 def with_alone(

@@ -20,6 +20,7 @@ from pytest_gpuperf.baseline.rows import (
     TABLE,
     KeyedBy,
     StoredSection,
+    StoreHead,
     decoded,
 )
 from pytest_gpuperf.model.record import STORE_VERSION
@@ -60,21 +61,24 @@ class OtherLayoutError(Exception):
     """Raised for a file that the store would not have written so."""
 
 
-def numbered_sessions(text: bytes) -> dict[str, int]:
+def heads_in(text: bytes) -> list[StoreHead]:
     """
-    Return the arrival numbers of the sessions of a file, by session id, or {} if the
-    file is unreadable.
+    Return the heads of the sessions of a file, or [] if the file is unreadable.
 
-    In the layout of the store, only the heads of the sessions are decoded.
+    In the layout of the store, nothing else is decoded.
     """
     try:
         tables = _tables_of_sessions(text)
         raws = [bytes(raw) for table in tables for raw in table.values()]
-        heads = [decoded(HEAD, raw)[0] for raw in raws if raw != b"null"]
+        return [decoded(HEAD, raw)[0] for raw in raws if raw != b"null"]
     except UNREADABLE:
         # The caller that needs the records reports the error.
-        return {}
-    return {head.id: head.arrival for head in heads}
+        return []
+
+
+def numbered_sessions(text: bytes) -> dict[str, int]:
+    """Return the arrival numbers of the sessions of a file, by session id."""
+    return {head.id: head.arrival for head in heads_in(text)}
 
 
 def _tables_of_sessions(text: bytes) -> list[Mapping[str, msgspec.Raw]]:

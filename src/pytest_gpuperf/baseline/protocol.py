@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Protocol
 
-from pytest_gpuperf.baseline.history import Drop, StoreChange
+from pytest_gpuperf.baseline.history import Drop, SessionContent, StoreChange
 from pytest_gpuperf.baseline.text import Damage, NamedBy
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
@@ -54,6 +55,12 @@ class Store(Protocol):
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
+
+    def heads(self) -> Collection[Session]:
+        """Return the sessions of all slugs, in any order, without their values."""
+
+    def contents(self, slug: str) -> Sequence[SessionContent]:
+        """Return the sessions that count, in any order, without their values."""
 
     def load(
         self,

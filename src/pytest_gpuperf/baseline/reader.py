@@ -12,13 +12,21 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pytest_gpuperf.baseline.engine import chunks, metric_numbers
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
-from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, joined
+from pytest_gpuperf.baseline.history import (
+    OLDEST_LIMIT,
+    SESSION_LIMIT,
+    SessionContent,
+    contents_of,
+    joined,
+    python_in,
+)
 from pytest_gpuperf.baseline.tables import (
     UNREADABLE,
     MetricRow,
@@ -27,6 +35,7 @@ from pytest_gpuperf.baseline.tables import (
     is_readable_detail,
     original,
     plain,
+    quantiles_of,
     record_of,
     session_of,
     setting_of,
@@ -43,6 +52,8 @@ if TYPE_CHECKING:
 
 # With fewer tests, each is looked up; otherwise whole sessions are read.
 _FEW_TESTS = 1_000
+# Records that are looked at for what all records of a session share.
+_FEW_FACTS = 50
 # With fewer names, the database looks through its tests for them. It takes 999 arguments.
 _FEW_NAMES = 900
 
@@ -64,6 +75,8 @@ _COLUMNS = (
     "v.session, v.metric, v.test, v.setting, v.revision, v.value, v.half_width, v.rest"
 )
 _IS_LAST = "(a.newest IS NULL OR v.revision = a.newest)"
+
+_FIRST = itemgetter(0)
 
 StoredSeries = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
@@ -221,22 +234,21 @@ class SessionReader:
                 f"WHERE session IN ({some})"
             )
 
-    def held(self, tests: Iterable[int]) -> set[int]:
-        """Return those of some tests that have a session that was not dropped."""
-        found: set[int] = set()
-        for some in chunks(tests):
+    def dropped(self, tests: Collection[int]) -> set[int]:
+        """Return those of some tests whose sessions were all dropped."""
+        rows = self._engine.rows("SELECT DISTINCT test FROM event")
+        gone = {test for (test,) in rows}.intersection(tests)
+        for some in [*chunks(gone)]:
             hidden = _HIDDEN.format(tests=some)
-            logged = f"SELECT e.test FROM event e WHERE e.test IN ({some})"  # noqa: S608 - numbers
-            found.update(
+            gone.difference_update(
                 test
                 for (test,) in self._engine.rows(
-                    f"SELECT t.id FROM test t WHERE t.id IN ({some}) AND "  # noqa: S608 - numbers
-                    f"t.id NOT IN ({logged}) UNION SELECT v.test FROM value v "
+                    "SELECT DISTINCT v.test FROM value v "  # noqa: S608 - numbers
                     f"JOIN session s ON s.arrival = v.session {hidden} "
-                    f"WHERE v.test IN ({logged}) AND h.test IS NULL"
+                    f"WHERE v.test IN ({some}) AND h.test IS NULL"
                 )
             )
-        return found
+        return gone
 
     def removed(self, slug: str) -> StoredSeries:
         """Return the sessions of a slug that were set aside."""
@@ -256,6 +268,72 @@ class SessionReader:
             for key, records in found.items()
         )
         return {key: records for key, records in of_key if records}
+
+    def heads(self, slug: str) -> list[Session]:
+        """Return the sessions of a slug, without their values."""
+        statement = (
+            "SELECT s.content FROM session s JOIN part p ON p.session = s.arrival "
+            "WHERE p.kind = ?"
+        )
+        rows = self._engine.rows(statement, plain(slug))
+        with self._readable():
+            return [session_of(content) for (content,) in rows]
+
+    def contents(self, slug: str) -> list[SessionContent]:
+        """
+        Return the newest and oldest sessions of a slug, without their values.
+
+        A test whose level was accepted is read with its values, which tell whether the
+        session still counts.
+        """
+        keys = self._keys(slug, None)
+        events = self._events(slug, keys)
+        accepted = {
+            key.test_id for test, key in keys.items() if events.has_accepts(test)
+        }
+        held: dict[str, frozenset[RecordKey]] = {}
+        if accepted:
+            for each in contents_of(self.load(slug, accepted, quantiles=False)):
+                held[each.session.id] = each.keys
+        # Most sessions have the same tests, and sets of 100,000 take long to make.
+        alike: dict[frozenset[int], frozenset[RecordKey]] = {}
+        known = frozenset(keys)
+        found = []
+        for arrival, head in self._heads(self._chosen_sessions(slug)[0]).items():
+            name = head.session.id
+            rows = self._engine.rows(
+                f"SELECT DISTINCT test FROM value WHERE session = {arrival}"  # noqa: S608 - a number
+            )
+            tests = known.intersection(map(_FIRST, rows)) - events.hidden_in(name)
+            if tests not in alike:
+                alike[tests] = frozenset(
+                    key for t in tests if (key := keys[t]).test_id not in accepted
+                )
+            of_session = alike[tests]
+            if name in held:
+                of_session |= held[name]
+            if of_session:
+                python_minor = python_in(self._some_facts(arrival))
+                found.append(
+                    SessionContent(
+                        arrival=arrival,
+                        session=head.session,
+                        keys=of_session,
+                        python_minor=python_minor,
+                    )
+                )
+        return found
+
+    def _some_facts(self, arrival: int) -> Iterator[Mapping[str, Mapping[str, str]]]:
+        """Yield the hard facts of a few records of a session."""
+        rows = self._engine.rows(
+            "SELECT g.content FROM (SELECT setting FROM value WHERE session = ? "  # noqa: S608 - a number
+            f"LIMIT {_FEW_FACTS}) v JOIN setting g ON g.id = v.setting",
+            arrival,
+        )
+        with self._readable():
+            for (content,) in rows:
+                yield setting_of(content).facts
 
     def of_run(self, slug: str, run: str) -> dict[Session, set[RecordKey]]:
         """Return the sessions of a run with their measurements, without their values."""
@@ -634,7 +712,7 @@ class _Decoder:
         """Return a record of its packed columns."""
         session, setting, content, columns = _PACKED.decode(packed)
         head, detail = self.heads[session], detail_of(content)
-        quantiles = detail.quantiles if self._quantiles else {}
+        quantiles = quantiles_of(detail) if self._quantiles else {}
         values = []
         for metric, number, width, rest in columns:
             row = self._numbers[metric]

@@ -31,12 +31,19 @@ from pytest_gpuperf.baseline.history import (
     Move,
     PutBack,
     Restart,
+    SessionContent,
     StoreChange,
     applied,
     arrived,
+    contents_of,
     slugs_holding,
 )
-from pytest_gpuperf.baseline.layout import numbered_sessions, section_of, version_in
+from pytest_gpuperf.baseline.layout import (
+    heads_in,
+    numbered_sessions,
+    section_of,
+    version_in,
+)
 from pytest_gpuperf.baseline.protocol import Repair, Store
 from pytest_gpuperf.baseline.rows import KeyedBy, digest
 from pytest_gpuperf.baseline.text import (
@@ -68,6 +75,7 @@ from pytest_gpuperf.model.url import before_project, database_url, masked, sqlit
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.engine import SqliteEngine
+    from pytest_gpuperf.model.environment import Session
 
 __all__ = [
     "UNSENT",
@@ -545,6 +553,20 @@ class _FileStore(ABC):
         aside = self._aside()
         return {slug: aside.load(slug) for slug in aside.slugs()}
 
+    def heads(self) -> Collection[Session]:
+        """Return the sessions of all slugs, in any order, without their values."""
+        heads: dict[str, Session] = {}
+        for path in self._files():
+            # A damaged file does not concern the other modules.
+            with contextlib.suppress(BaselineError):
+                text = read_whole(path) or b""
+                heads |= {head.id: head.bare(()) for head in heads_in(text)}
+        return heads.values()
+
+    def contents(self, slug: str) -> Sequence[SessionContent]:
+        """Return the sessions that count, in any order, without their values."""
+        return contents_of(self.load(slug, quantiles=False))
+
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """Move sessions from the store to the file of dropped sessions, for `put_back`."""
         stored = self.load(slug, {drop.key.test_id for drop in drops})
@@ -603,6 +625,10 @@ class _FileStore(ABC):
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
         """Return the stored measurements, without their sessions."""
+
+    @abstractmethod
+    def _files(self) -> Sequence[Path]:
+        """Return the files of the store."""
 
     @abstractmethod
     def _aside(self) -> SingleFileStore:
@@ -907,7 +933,10 @@ class SingleFileStore(_FileStore):
     def accept_edits(self) -> Repair:
         """Give edited lines a new checksum, and remove unreadable lines."""
         with self._locked():
-            return self._reader.accept_edits([self._path])
+            return self._reader.accept_edits(self._files())
+
+    def _files(self) -> Sequence[Path]:
+        return [self._path]
 
     def _aside(self) -> SingleFileStore:
         path = _aside_of(self._path)

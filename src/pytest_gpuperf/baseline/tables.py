@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
 
 import msgspec
 from blake3 import blake3
@@ -105,6 +107,8 @@ _CLUSTERED = {"value", "detail", "part"}
 
 _DETERMINISTIC = msgspec.json.Encoder(order="deterministic")
 _LEAST_DEFLATED_BYTES = 64
+# Digits of the numbers that are stored as decimals.
+_DIGITS = 4
 # Two sessions that ran about as many tests have equal or neighbouring numbers.
 _COMPANY_STEP = 2.0
 
@@ -201,6 +205,8 @@ class _Detail(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     """What no value is compared by: quantiles, times of kernels, soft facts, files."""
 
     quantiles: Mapping[int, tuple[float, ...]] = {}
+    # Those that have few digits, which take a third of the bytes so.
+    q: Mapping[int, tuple[int, ...]] = {}
     kernel_times_s: tuple[float, ...] = ()
     soft_facts: Mapping[str, str] = {}
     without: tuple[str, ...] = ()
@@ -223,12 +229,13 @@ MetricRow = tuple[str, str, str, str]
 
 def metric_row(value: SessionValue) -> MetricRow:
     """Return the row of the metric of a value."""
-    return (
-        plain(value.metric),
-        plain(value.unit),
-        plain(value.source),
-        plain(value.better or ""),
-    )
+    return _metric_row(value.metric, value.unit, value.source, value.better or "")
+
+
+# A session has few metrics and many values.
+@lru_cache(maxsize=1024)
+def _metric_row(name: str, unit: str, source: str, better: str) -> MetricRow:
+    return plain(name), plain(unit), plain(source), plain(better)
 
 
 def session_text(session: Session) -> str:
@@ -326,12 +333,18 @@ def detail_bytes(
         shared: The soft facts of the session.
     """
     soft = record.soft_facts
+    exact: dict[int, tuple[float, ...]] = {}
+    short: dict[int, tuple[int, ...]] = {}
+    for value in record.values:
+        if value.quantiles:
+            number, decimals = numbers[metric_row(value)], _decimals(value.quantiles)
+            if decimals:
+                short[number] = decimals
+            else:
+                exact[number] = value.quantiles
     detail = _Detail(
-        quantiles={
-            numbers[metric_row(value)]: value.quantiles
-            for value in record.values
-            if value.quantiles
-        },
+        quantiles=exact,
+        q=short,
         kernel_times_s=tuple(kernel.total_s for kernel in record.kernels),
         soft_facts={n: fact for n, fact in soft.items() if shared.get(n) != fact},
         without=tuple(sorted(shared.keys() - soft.keys())),
@@ -345,6 +358,43 @@ def detail_bytes(
     if len(packed) < _LEAST_DEFLATED_BYTES:
         return b"\0" + packed
     return b"\1" + zlib.compress(packed, 1)
+
+
+def _decimals(numbers: Sequence[float]) -> tuple[int, ...]:
+    """
+    Return numbers of few digits as integers: a power of ten, how many of it the first
+    number is, and how many more each other number is than the one before.
+
+    Returns:
+        The integers, or () if the numbers have too many digits.
+
+    Example:
+        >>> _decimals((0.0951, 0.0998, 0.1013))
+        (-5, 9510, 470, 150)
+    """
+    texts = [f"{number:.{_DIGITS - 1}e}" for number in numbers]
+    if [*map(float, texts)] != [*numbers]:
+        return ()
+    parts = [text.replace(".", "").split("e") for text in texts]
+    powers = [int(power) - _DIGITS + 1 for _, power in parts]
+    least = min(powers)
+    if max(powers) - least > _DIGITS:
+        return ()
+    counts = [
+        int(count) * 10 ** (power - least)
+        for (count, _), power in zip(parts, powers, strict=True)
+    ]
+    return (least, counts[0], *(after - before for before, after in pairwise(counts)))
+
+
+def quantiles_of(detail: _Detail) -> Mapping[int, tuple[float, ...]]:
+    """Return the quantiles of a detail, by the number of the metric."""
+    short = {
+        # The decimal text gives the same float as that of the number itself.
+        number: tuple(float(f"{count}e{power}") for count in accumulate(counts))
+        for number, (power, *counts) in detail.q.items()
+    }
+    return {**detail.quantiles, **short}
 
 
 def detail_of(content: bytes | None) -> _Detail:
@@ -398,7 +448,7 @@ def is_readable_detail(content: bytes | None, *, quantiles: bool) -> bool:
     if content is None:
         return False
     detail = detail_of(content)
-    return quantiles or replace(detail, quantiles={}) != _NO_DETAIL
+    return quantiles or replace(detail, quantiles={}, q={}) != _NO_DETAIL
 
 
 def record_of(

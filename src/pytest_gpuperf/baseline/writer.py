@@ -51,11 +51,17 @@ class SessionWriter:
         engine: The open database.
 
         slug: The kind of machine.
+
+        new: The numbers of the sessions that this transaction has added. All writers of
+            the transaction share it.
     """
 
-    def __init__(self, engine: Engine, slug: str) -> None:
+    def __init__(self, engine: Engine, slug: str, new: set[int] | None = None) -> None:
         self._engine = engine
         self._slug = slug
+        self._new = set() if new is None else new
+        # The sessions of which this writer has added records.
+        self._written: set[int] = set()
 
     def apply(self, changes: Sequence[StoreChange]) -> None:
         """Apply changes in order."""
@@ -165,7 +171,9 @@ class SessionWriter:
     def _add_session(self, records: Sequence[StoredRecord]) -> None:
         session = records[0].session
         numbers = self._metrics(records)
-        arrival, shared, is_new = self._session(session, records)
+        arrival, shared = self._session(session, records)
+        is_new = arrival in self._new and arrival not in self._written
+        self._written.add(arrival)
         tests = {record.key: id_of_test(self._slug, record.key) for record in records}
         self._insert_named("test", self._test_rows(tests))
         settings: dict[int, str] = {}
@@ -202,8 +210,8 @@ class SessionWriter:
 
     def _session(
         self, session: Session, records: Sequence[StoredRecord]
-    ) -> tuple[int, Mapping[str, str], bool]:
-        """Store a session unless known, and return the number, the soft facts, and True if new."""
+    ) -> tuple[int, Mapping[str, str]]:
+        """Store a session unless known, and return its number and its soft facts."""
         found = self._session_row(session)
         is_new = not found
         if is_new:
@@ -232,8 +240,10 @@ class SessionWriter:
             self._engine.insert("session", [row])
             found = self._session_row(session)
         ((arrival, soft),) = found
+        if is_new:
+            self._new.add(arrival)
         self._engine.insert("part", [(arrival, plain(self._slug))])
-        return arrival, msgspec.json.decode(soft), is_new
+        return arrival, msgspec.json.decode(soft)
 
     def _session_row(self, session: Session) -> Sequence[tuple[int, str]]:
         statement = "SELECT arrival, soft FROM session WHERE id = ?"

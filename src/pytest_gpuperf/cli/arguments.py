@@ -431,6 +431,9 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         action="append",
         dest="machines",
     ),
+    _Argument(
+        "--newest N", "only the newest N sessions of each test (all that count)", count
+    ),
     _Command(
         "baseline import",
         "store results of pytest-benchmark and nvbench",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.baseline.history import (
     Drop,
     Move,
     Restart,
+    SessionContent,
     StoreChange,
+    contents_of,
     dropped_by,
     joined,
     stored_record,
@@ -23,7 +26,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
-from pytest_gpuperf.judge.case import newest_case, newest_reference
+from pytest_gpuperf.judge.history import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.model.checkout import is_of
@@ -65,44 +68,45 @@ _ACCEPTED = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
 _Content = Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]
 
 
+# Many sessions share one large set.
+@lru_cache(maxsize=64)
+def _tests_of(keys: frozenset[RecordKey]) -> frozenset[str]:
+    return frozenset(key.test_id for key in keys) - {REFERENCES}
+
+
 class _StoredSession(Frozen, frozen=True, kw_only=True):
-    """One session of a store, with its records by the slug of the machine."""
+    """One session of a store, by the slug of the machine."""
 
-    records: Mapping[str, Sequence[StoredRecord]]
-
-    @property
-    def first(self) -> StoredRecord:
-        """The first record. All records have the same session."""
-        return next(record for records in self.records.values() for record in records)
+    parts: Mapping[str, SessionContent]
 
     @property
-    def keys(self) -> set[RecordKey]:
-        """The keys of all measurements."""
-        return {record.key for records in self.records.values() for record in records}
+    def first(self) -> SessionContent:
+        """The first part. All parts have the same session."""
+        return next(iter(self.parts.values()))
 
     @property
-    def test_count(self) -> int:
-        """The number of tests, without the reference workloads."""
-        return len({key.test_id for key in self.keys} - {REFERENCES})
+    def tests(self) -> frozenset[str]:
+        """The tests, without the reference workloads."""
+        first, *rest = (_tests_of(part.keys) for part in self.parts.values())
+        return first.union(*rest) if rest else first
 
     @property
     def content(self) -> str:
         """The number of tests, or what a session without tests has."""
-        if self.test_count:
-            return str(self.test_count)
+        if tests := self.tests:
+            return str(len(tests))
         names = {
-            "files" if key.name.startswith(FILES) else "references" for key in self.keys
+            "files" if key.name.startswith(FILES) else "references"
+            for part in self.parts.values()
+            for key in part.keys
         }
         return f"{' and '.join(sorted(names))} only"
 
     @property
     def python(self) -> str:
         """The version of Python, or "" if not recorded."""
-        facts_by_family = (
-            r.facts.values() for part in self.records.values() for r in part
-        )
-        families = (facts for by_family in facts_by_family for facts in by_family)
-        return next((f["python_minor"] for f in families if "python_minor" in f), "")
+        versions = (part.python_minor for part in self.parts.values())
+        return next(filter(None, versions), "")
 
     @property
     def commit(self) -> str:
@@ -114,8 +118,11 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 def listed(arguments: argparse.Namespace) -> int:
     """Print the sessions of a store."""
     store = opened_by(arguments)
-    sessions = _sessions(_content(arguments.store, store, arguments.test))
-    tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
+    if arguments.test:
+        sessions = _sessions(_content(arguments.store, store, arguments.test))
+    else:
+        sessions = _joined({slug: store.contents(slug) for slug in store.slugs()})
+    tests = set().union(*{session.tests for session in sessions})
     count = display.plural(len(sessions), "session")
     remarks = [f"{count} of {display.plural(len(tests), 'test')}"]
     remarks += [f"left out: {damage}" for damage in store.damage]
@@ -337,14 +344,21 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     return of_tests(whole, tests, place, where=f"stored in {place}")
 
 
+_T = TypeVar("_T")
+
+
 def of_tests(
-    whole: _Content, tests: Sequence[str], place: str, *, where: str
-) -> _Content:
+    whole: Mapping[str, Mapping[RecordKey, _T]],
+    tests: Sequence[str],
+    place: str,
+    *,
+    where: str,
+) -> Mapping[str, Mapping[RecordKey, _T]]:
     """
     Return the sessions of some or all tests.
 
     Args:
-        whole: The sessions of all tests, by the slug of the machine.
+        whole: The sessions of all tests, or their names, by the slug of the machine.
 
         tests: Names of tests as pytest takes them, or none for all tests.
 
@@ -360,9 +374,10 @@ def of_tests(
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
     stored = StoredTests(ids, place)
     selected = {name: stored.named(name) for name in tests}
-    otherwise = f"store a session first: {storing_command(place)}"
-    shown = [stored.shown(test_id) for test_id in ids]
-    _refuse_unknown(selected, shown, where=where, otherwise=otherwise)
+    if not all(selected.values()):
+        shown = [stored.shown(test_id) for test_id in ids]
+        otherwise = f"store a session first: {storing_command(place)}"
+        _refuse_unknown(selected, shown, where=where, otherwise=otherwise)
     wanted = frozenset().union(*selected.values())
     return {
         slug: {key: some for key, some in sessions.items() if key.test_id in wanted}
@@ -443,14 +458,17 @@ def _alike(names: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def _sessions(content: _Content) -> list[_StoredSession]:
-    parts: dict[str, dict[str, list[StoredRecord]]] = {}
-    for slug, sessions in content.items():
-        for records in sessions.values():
-            for record in records:
-                part = parts.setdefault(record.session.id, {})
-                part.setdefault(slug, []).append(record)
+    return _joined({slug: contents_of(series) for slug, series in content.items()})
+
+
+def _joined(contents: Mapping[str, Sequence[SessionContent]]) -> list[_StoredSession]:
+    """Return the sessions of all slugs, in the order of arrival."""
+    parts: dict[str, dict[str, SessionContent]] = {}
+    for slug, of_slug in contents.items():
+        for part in of_slug:
+            parts.setdefault(part.session.id, {})[slug] = part
     return sorted(
-        (_StoredSession(records=part) for part in parts.values()),
+        (_StoredSession(parts=several) for several in parts.values()),
         key=lambda session: (
             session.first.arrival,
             session.first.session.started_unix_s,
@@ -507,7 +525,7 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
             head="python", cells=tuple(s.python for s in sessions), blank="-", rank=1
         ),
         # Not shortened, because `verify --machine` takes this name.
-        Column(head="machine", cells=tuple(", ".join(s.records) for s in sessions)),
+        Column(head="machine", cells=tuple(", ".join(s.parts) for s in sessions)),
         Column(head="tests", cells=tuple(s.content for s in sessions), right=True),
         Column(
             head="ran",
@@ -539,13 +557,13 @@ def _session_facts(session: _StoredSession) -> dict[str, object]:
         "run": head.run,
         "shard": head.shard,
         "python": session.python or None,
-        "machines": [*session.records],
-        "tests": session.test_count,
+        "machines": [*session.parts],
+        "tests": len(session.tests),
         "ran": head.ran_count,
     }
 
 
-def _host(record: StoredRecord) -> str:
+def _host(record: StoredRecord | SessionContent) -> str:
     return record.session.machine or record.session.host
 
 

@@ -9,7 +9,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import SESSION_LIMIT, Append
+from pytest_gpuperf.baseline.history import (
+    SESSION_LIMIT,
+    Append,
+    newest_of,
+    shown_digits,
+)
 from pytest_gpuperf.baseline.rows import digest
 from pytest_gpuperf.baseline.store import (
     UNSENT,
@@ -69,7 +74,8 @@ def copy(arguments: argparse.Namespace) -> int:
         )
     target = open_store(arguments.target, ".", create=True)
     before = _held(target)
-    found = _copied(store, [s for s in slugs if s in (wanted or slugs)], target)
+    chosen = [s for s in slugs if s in (wanted or slugs)]
+    found = _copied(store, chosen, target, newest_count=arguments.newest)
     copied = len({session_id for *_, session_id in _held(target) - before})
     shown = masked(arguments.target)
     count = display.plural(copied, "session")
@@ -194,20 +200,27 @@ def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
     }
 
 
-def _copied(store: Store, slugs: Sequence[str], target: Store) -> int:
-    by_session = _by_session(store, slugs)
+def _copied(
+    store: Store,
+    slugs: Sequence[str],
+    target: Store,
+    *,
+    newest_count: int | None = None,
+) -> int:
+    by_session = _by_session(store, slugs, newest_count)
     for changes in by_session:
         target.write_all(changes)
     return len(by_session)
 
 
 def _by_session(
-    store: Store, slugs: Sequence[str]
+    store: Store, slugs: Sequence[str], newest_count: int | None
 ) -> list[dict[str, list[StoreChange]]]:
     """Return the changes that add each session, in the order of arrival."""
     found: dict[tuple[int, str], dict[str, list[StoredRecord]]] = {}
     for slug in slugs:
-        for records in store.load(slug).values():
+        for every in store.load(slug).values():
+            records = every if newest_count is None else newest_of(every, newest_count)
             for record in records:
                 at = (record.arrival, record.session.id)
                 found.setdefault(at, {}).setdefault(slug, []).append(record)
@@ -333,7 +346,7 @@ def _record(
                 unit="s",
                 source=time.source,
                 run_values=(time.value_s,),
-                quantiles=time.quantiles_s,
+                quantiles=tuple(map(shown_digits, time.quantiles_s)),
             )
         )
     return StoredRecord(key=key, session=session, values=tuple(values), facts=facts)

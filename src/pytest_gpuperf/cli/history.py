@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.judge.history import history_of, slow_machines
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey, StoredRecord
+from pytest_gpuperf.model.record import REFERENCES, RecordKey, StoredRecord
 from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report import history as words
@@ -30,10 +31,18 @@ from pytest_gpuperf.report.runs import write_output
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.model.history import SeriesHistory, StoreHistory
+    from pytest_gpuperf.baseline.protocol import Store
+    from pytest_gpuperf.model.environment import Session
+    from pytest_gpuperf.model.history import (
+        MovedMachine,
+        SeriesHistory,
+        StoreHistory,
+    )
 
 # The main branch, if the store has it. Otherwise, it is the one with most sessions.
 _MAIN = ("main", "master")
+# Tests of a kind of machine that show whether a machine moved.
+_MOST_TESTS = 200
 _Series = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
 
@@ -41,14 +50,20 @@ def history(arguments: argparse.Namespace) -> int:
     """Print the lasting changes of the tests of a store."""
     store = opened(arguments.baseline)
     arguments.baseline = masked(arguments.baseline)
-    every = {slug: store.load(slug, past=True) for slug in store.slugs()}
-    others = () if arguments.all_branches else _other_branches(every)
-    stored = {slug: _without(series, others) for slug, series in every.items()}
+    names = {slug: store.names(slug) for slug in store.slugs()}
     where = f"stored in {arguments.baseline}"
-    selected = of_tests(every, arguments.tests, arguments.baseline, where=where)
-    selected = {slug: _without(series, others) for slug, series in selected.items()}
+    chosen = of_tests(names, arguments.tests, arguments.baseline, where=where)
+    stored = {slug: _past(store, slug, keys) for slug, keys in chosen.items()}
+    heads = store.heads()
+    others: Sequence[str] = ()
+    if not arguments.all_branches:
+        others = _other_branches(heads, stored if arguments.tests else {})
+    selected = {slug: _without(series, others) for slug, series in stored.items()}
     metrics = arguments.metrics or ("time",)
-    whole = history_of(selected, metrics, machines=slow_machines(stored))
+    machines: Sequence[MovedMachine] = ()
+    if len({head.machine for head in heads} - {None}) > 1:
+        machines = _slow_machines(store, names, others)
+    whole = history_of(selected, metrics, machines=machines)
     series = [_since(one, arguments.since) for one in whole.series]
     if arguments.tests and not series:
         message = f"no metric {', '.join(metrics)} is stored of these tests"
@@ -112,23 +127,51 @@ def _print(
     print_table(arguments.format, title=title, table=(), remarks=remarks, content={})
 
 
-def _other_branches(stored: Mapping[str, _Series]) -> Sequence[str]:
+def _past(store: Store, slug: str, keys: Collection[RecordKey]) -> _Series:
+    """Return all sessions of some measurements."""
+    tests = {key.test_id for key in keys}
+    return store.load(slug, tests, quantiles=False, past=True)
+
+
+def _slow_machines(
+    store: Store,
+    names: Mapping[str, Collection[RecordKey]],
+    others: Collection[str],
+) -> Sequence[MovedMachine]:
+    """Return the machines that moved, by reference workloads and some tests of each kind."""
+    fleet = {}
+    for slug, keys in names.items():
+        tests = [key for key in keys if key.test_id != REFERENCES]
+        references = [key for key in keys if key.test_id == REFERENCES]
+        some = tests[:: math.ceil(len(tests) / _MOST_TESTS) or 1]
+        fleet[slug] = _without(_past(store, slug, [*some, *references]), others)
+    return slow_machines(fleet)
+
+
+def _other_branches(
+    heads: Iterable[Session], stored: Mapping[str, _Series]
+) -> Sequence[str]:
     """
     Return the branches other than the main one, sorted.
 
     A pull request that stores all values puts its own levels between those of the main
     branch. Sessions without a branch count as the main one's.
+
+    Args:
+        heads: All sessions.
+
+        stored: The sessions of some tests, if only their branches are wanted.
     """
-    sessions = {
-        record.session.id: record.session.branch
+    counts = Counter(head.branch for head in heads if head.branch)
+    usual = [name for name in _MAIN if name in counts]
+    main = usual or [name for name, _ in counts.most_common(1)]
+    shown = {
+        record.session.branch
         for series in stored.values()
         for records in series.values()
         for record in records
     }
-    counts = Counter(branch for branch in sessions.values() if branch)
-    usual = [name for name in _MAIN if name in counts]
-    main = usual or [name for name, _ in counts.most_common(1)]
-    return sorted(counts.keys() - {*main[:1]})
+    return sorted(counts.keys() & (shown if stored else counts.keys()) - {*main[:1]})
 
 
 def _without(series: _Series, branches: Collection[str]) -> _Series:

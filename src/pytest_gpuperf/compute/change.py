@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from statistics import median
 
 from pytest_gpuperf.compute.contrast import Contrast, contrasts
@@ -40,16 +39,11 @@ _REFERENCE_RATIO = 2.0**2
 _TABLE = 32
 # A deviation of 0.01 %. A smaller variance counts as this value.
 _LEAST_EXTRA = 1e-8
-# A getter, because a comprehension of each test is a call.
-_RUN_VALUES = attrgetter("run_values")
 
 
 def is_exact(comparison: Comparison) -> bool:
     """Return True if equality judges a comparison, as all stored values are equal."""
-    if not comparison.exact:
-        return False
-    values = {value for session in comparison.stored for value in session.run_values}
-    return len(values) == 1
+    return comparison.exact and len(set(comparison.stored.runs)) == 1
 
 
 def exact_change(comparison: Comparison) -> Change:
@@ -59,7 +53,7 @@ def exact_change(comparison: Comparison) -> Change:
     If several processes of the current session disagree, the current value is their mean.
     The effect is None if the value changed from a baseline of 0.
     """
-    reference = comparison.stored[0].run_values[0]
+    reference = comparison.stored.runs[0]
     runs = comparison.current.run_values
     current = runs[0] if len(set(runs)) == 1 else mean(runs)
     effect: float | None = 0.0
@@ -430,19 +424,31 @@ class Tables:
         if not self._large or part.floor:
             variance, extra = residual.variance, residual.extra
             return self._direct(p_values, test.dof, variance, part, extra)
-        log, dof = math.log(residual.variance), test.dof
-        if not residual.extra:
-            return self._between(p_values, dof, part, 0.0, log)
-        place = math.log2(max(residual.extra, _LEAST_EXTRA))
-        number = math.floor(place)
-        below = self._between(p_values, dof, part, 2.0**number, log)
-        above = self._between(p_values, dof, part, 2.0 ** (number + 1), log)
+        log, dof, extra = math.log(residual.variance), test.dof, residual.extra
+        place = (log - self._low) / self._step if self._step else 0.0
+        row = min(max(int(place), 0), _TABLE - 2)
+        share = place - row
+        exp = math.exp
+        if not extra:
+            less, more = self._rows_about(p_values, dof, part, 0.0, row)
+            reached = []
+            # Loops, because each comprehension of each test is a call.
+            for low, high in zip(less, more, strict=True):
+                reached.append(exp(low + share * (high - low)))
+            return reached
+        of_extra = math.log2(max(extra, _LEAST_EXTRA))
+        number = math.floor(of_extra)
+        below = self._rows_about(p_values, dof, part, 2.0**number, row)
+        above = self._rows_about(p_values, dof, part, 2.0 ** (number + 1), row)
         # Linear interpolation of logarithms overestimates by at most 0.8 %.
-        share = place - number
-        return [
-            less ** (1 - share) * more**share
-            for less, more in zip(below, above, strict=True)
-        ]
+        of_above = of_extra - number
+        of_below = 1 - of_above
+        reached = []
+        for low, high, low_above, high_above in zip(*below, *above, strict=True):
+            here = exp(low + share * (high - low))
+            further = exp(low_above + share * (high_above - low_above))
+            reached.append(here**of_below * further**of_above)
+        return reached
 
     def _direct(
         self,
@@ -464,32 +470,25 @@ class Tables:
             for p_value in p_values
         ]
 
-    def _between(
+    def _rows_about(
         self,
         p_values: tuple[float, ...],
         dof: int,
         part: Part,
         extra: float,
-        log: float,
-    ) -> list[float]:
-        """Interpolate the reaches of a variance (given as a logarithm) between two table rows."""
+        row: int,
+    ) -> tuple[list[float], list[float]]:
+        """Return a row of a table and the next, which is a row for each of some variances."""
         key = p_values, dof, extra
         rows = self._rows.get(key)
         if rows is None:
             rows = self._rows[key] = {}
-        place = (log - self._low) / self._step if self._step else 0.0
-        number = min(max(int(place), 0), _TABLE - 2)
-        if number not in rows or number + 1 not in rows:
-            for missing in {number, number + 1} - rows.keys():
+        if row not in rows or row + 1 not in rows:
+            for missing in {row, row + 1} - rows.keys():
                 variance = math.exp(self._low + self._step * missing)
                 reaches = self._direct(p_values, dof, variance, part, extra)
                 rows[missing] = [*map(math.log, reaches)]
-        share = place - number
-        # A loop, because each comprehension of each test is a call.
-        reached = []
-        for below, above in zip(rows[number], rows[number + 1], strict=True):
-            reached.append(math.exp(below + share * (above - below)))
-        return reached
+        return rows[row], rows[row + 1]
 
 
 def relative_shift(log_shift: float | None) -> float | None:
@@ -502,49 +501,49 @@ def change_of(
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
     compared = test.comparison
-    nothing = not any(map(any, map(_RUN_VALUES, compared.stored)))
+    nothing = not any(compared.stored.runs)
     reference = 0.0 if nothing else test.in_unit(test.mean)
+    worse = better = low = high = detectable = None
+    effect = test.relative(residual.difference) if reference != 0 else None
+    if nothing:
+        worse, better = _from_nothing(compared)
+        effect = 0.0 if not any(compared.current.run_values) else None
+    elif reference != 0 and math.isfinite(residual.difference + residual.variance):
+        noise = test.on_scale(level.noise_threshold)
+        beyond = partial(
+            tables.mixture(test.dof).beyond_each,
+            variance=residual.variance,
+            extra=residual.extra,
+        )
+        worse, better = beyond(
+            (residual.difference - noise, -residual.difference - noise),
+            ratio=part.ratio,
+            floor=part.floor,
+        )
+        if compared.fresh:
+            both = worse, better
+            part, worse, better = _agreed(test, residual, part, both, beyond, level)
+        if compared.better is Better.HIGHER:
+            worse, better = better, worse
+        low, high, detectable = bounds_of(test, residual, part, tables, level)
     core, clock = compared.core_shift, compared.clock_shift
-    change = partial(
-        Change,
-        effect=test.relative(residual.difference) if reference != 0 else None,
+    return Change(
+        effect=effect,
         current=test.in_unit(test.now),
         reference=reference,
         session_count=len(test.stored),
         run_count=len(compared.current.run_values),
+        low=low,
+        high=high,
+        p_worse=worse,
+        p_better=better,
+        detectable_effect=detectable,
         machine_shift=relative_shift(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
         core_shift=None if core is None else relative_shift(core),
         clock_shift=None if clock is None else relative_shift(clock),
         left_out=test.left_out,
         fresh=compared.fresh,
-    )
-    if nothing:
-        worse, better = _from_nothing(compared)
-        still = not any(compared.current.run_values)
-        return change(effect=0.0 if still else None, p_worse=worse, p_better=better)
-    if reference == 0 or not math.isfinite(residual.difference + residual.variance):
-        return change()
-    noise = test.on_scale(level.noise_threshold)
-    beyond = partial(
-        tables.mixture(test.dof).beyond,
-        variance=residual.variance,
-        extra=residual.extra,
-    )
-    worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    if compared.fresh:
-        both = worse, better
-        part, worse, better = _agreed(test, residual, part, both, beyond, level)
-    if compared.better is Better.HIGHER:
-        worse, better = better, worse
-    low, high, detectable = bounds_of(test, residual, part, tables, level)
-    return change(
-        p_worse=worse,
-        p_better=better,
-        low=low,
-        high=high,
-        detectable_effect=detectable,
     )
 
 
@@ -589,7 +588,7 @@ def _agreed(
     residual: Residual,
     part: Part,
     p_values: tuple[float, float],
-    beyond: Callable[..., float],
+    beyond: Callable[..., list[float]],
     level: Sureness,
 ) -> tuple[Part, float, float]:
     """
@@ -613,7 +612,7 @@ def _agreed(
             planned_ratio=part.planned_ratio,
             floor=nearest.floor,
         )
-        p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
+        (p_value,) = beyond((whole - noise,), ratio=agreed.ratio, floor=agreed.floor)
         if p_value < (more if sign > 0 else less):
             part = agreed
             more, less = (p_value, less) if sign > 0 else (more, p_value)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
-from operator import attrgetter
+from itertools import islice
 from statistics import median
 
 from pytest_gpuperf.compute.drift import TREND_SESSIONS
@@ -18,6 +18,7 @@ from pytest_gpuperf.compute.spread import (
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import BulkRecord, replace
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 
 _MOST = 700.0  # The exponential of more is not finite.
@@ -38,7 +39,6 @@ _HALF_SHARE = 0.4
 _LEAST_P = 0.001  # Two-sided, against the test's other sessions.
 # Number of tests that estimate a group's spread. More only cost time.
 _EVIDENCE = 100
-_RUN_VALUES = attrgetter("run_values")
 
 
 class Nearest(BulkRecord, frozen=True, kw_only=True):
@@ -219,7 +219,7 @@ def fitting(
     whole = _contrast(
         Comparison(
             current=stored[-1],
-            stored=tuple(stored),
+            stored=SessionValues.of(stored),
             session_ids=ids,
             group="",
             clock=clock,
@@ -235,20 +235,21 @@ def fitting(
 
 
 def _contrast(comparison: Comparison) -> Contrast:
-    sessions = (*comparison.stored, comparison.current)
-    values = [*chain.from_iterable(map(_RUN_VALUES, sessions))]
+    then, current = comparison.stored, comparison.current.run_values
+    values = [*then.runs, *current]
     if min(values) > 0:
         scale, scaled = 0.0, [*map(math.log, values)]
     else:
-        means = [mean(session.run_values) for session in comparison.stored]
+        means = [*map(mean, then.run_values())]
         scale = abs(mean(means)) or 1.0
         scaled = [share_of(value, scale) for value in values]
     share, floor = 1.0, 0.0
     lowest = highest = None
     # Skipped in the usual case of one process per session.
-    if len(values) > len(sessions):
+    if len(values) > len(then) + 1:
         rest = iter(scaled)
-        runs = [list(islice(rest, len(s.run_values))) for s in sessions]
+        several = (*(then.counts or [1] * len(then)), len(current))
+        runs = [list(islice(rest, count)) for count in several]
         scaled = [sum(run) / len(run) for run in runs]
         *counts, count_now = map(len, runs)
         share = sum(1 / count for count in counts) / len(counts)
@@ -266,7 +267,7 @@ def _contrast(comparison: Comparison) -> Contrast:
     return Contrast(
         comparison=comparison,
         now=now,
-        stored=stored,
+        stored=array("d", stored),  # A run has a contrast for each test at once.
         session_ids=comparison.session_ids,
         mean=sum(stored) / len(stored),
         scale=scale,
@@ -374,5 +375,7 @@ def _without(contrast: Contrast, place: int) -> Contrast:
     left_out = ids.pop(place)
     # The contrast is built anew, because the remaining values have another size and may
     # all have a logarithm.
-    others = replace(comparison, stored=tuple(stored), session_ids=tuple(ids))
+    others = replace(
+        comparison, stored=SessionValues.of(stored), session_ids=tuple(ids)
+    )
     return replace(_contrast(others), left_out=left_out)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, repeat
+from operator import mul, sub
 from statistics import NormalDist, median
 
 from pytest_gpuperf.compute.stats import mean
@@ -104,13 +105,19 @@ def about_trend(values: Sequence[float]) -> float:
     Args:
         values: Numbers in order, >= 2 of them.
     """
-    middle, center = (len(values) - 1) / 2, mean(values)
-    squares = len(values) * (len(values) ** 2 - 1) / 12
-    products = sum(
-        [(place - middle) * (value - center) for place, value in enumerate(values)]
-    )
-    about_mean = sum([(value - center) ** 2 for value in values])
-    return max(about_mean - products**2 / squares, 0.0)
+    places, squares = _places(len(values))
+    apart: list[float] = [*map(sub, values, repeat(mean(values)))]
+    products = sum(map(mul, places, apart))
+    about_mean = sum([distance**2 for distance in apart])
+    left: float = about_mean - products**2 / squares
+    return max(left, 0.0)
+
+
+@cache
+def _places(count: int) -> tuple[Sequence[float], float]:
+    """Return the distances of some places from their middle, and the sum of their squares."""
+    middle = (count - 1) / 2
+    return [place - middle for place in range(count)], count * (count**2 - 1) / 12
 
 
 def _trend(logs: Sequence[float], least: float, level: float) -> Trend | None:

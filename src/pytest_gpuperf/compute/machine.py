@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import attrgetter, mul, sub
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute.drift import about_trend
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, with_checked
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import CoreSpeed
 
@@ -61,8 +62,8 @@ _OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)
 # Largest change of a process's logarithm at constant speed of the core. A process that
 # is further off was not slowed by the core.
 _MOST_CHANGE = 0.2
-_LOOP, _RUN_VALUES = attrgetter("loop_s"), attrgetter("run_values")
-_CORES = attrgetter("cores")
+_LOOP, _CORES = attrgetter("loop_s"), attrgetter("cores")
+_OF_CORE = (_LOOP, attrgetter("slope"), attrgetter("precision"))
 # Neighbours, clocks and kinds of core change the time of a loop by less.
 _MOST_RATIO = 10
 # Assumed variance of the loop's logarithm between two releases or builds of Python.
@@ -91,7 +92,7 @@ class AtOneSpeed(Frozen, frozen=True, kw_only=True):
     """
 
     current: SessionValue
-    stored: tuple[SessionValue, ...]
+    stored: SessionValues
     log_shift: float
     variance: float
     distance: float
@@ -246,46 +247,79 @@ def at_one_speed(
     """
     if not current.cores:
         return None
-    known = [*filter(_CORES, stored)]
-    if 2 * len(known) <= len(stored):
+    values, known = _with_cores(stored)
+    if known is None or 2 * len(known) <= len(values):
         return None
-    sessions = (*known, current)
-    if min(map(min, map(_RUN_VALUES, (*stored, current)))) <= 0:
+    runs, now = known.runs, current.run_values
+    if min(values.runs) <= 0 or min(now) <= 0:
         return None
-    loops: list[list[float]] = []
-    # Loops, because each comprehension of each test is a call.
-    for cores in map(_CORES, sessions):
-        loops.append([*map(math.log, map(_LOOP, cores))])  # noqa: PERF401
+    of_stored, of_now = _Timed(runs, *known.cores), _of_session(current)
     # Current processes are compared among themselves only, because the change between
     # current and stored ones is still unknown. So are those of the suite and those alone.
-    groups = [(known, loops[:-1]), ((current,), loops[-1:])]
+    groups = [of_stored, of_now]
     if also is not None and also.cores and min(also.run_values) > 0:
-        groups.append(((also,), [[*map(math.log, map(_LOOP, also.cores))]]))
+        groups.append(_of_session(also))
     slope, precision = _slope(groups)
-    apart = max(map(max, loops)) - min(map(min, loops))
+    loops, now_loops = of_stored.logs, of_now.logs
+    apart = max(*loops, *now_loops) - min(*loops, *now_loops)
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
-    *then, now = loops
-    means = [*map(math.fsum, then)]
-    if max(map(len, then)) > 1:
-        means = [total / len(of_one) for total, of_one in zip(means, then, strict=True)]
-    usual = math.fsum(means) / len(means)
-    converted = _at_speed(sessions, loops, usual, slope)
-    if converted is None:
-        return None
-    distance = _core_distance((median(now) if len(now) > 1 else now[0]) - usual)
-    of_known = iter(converted)
+    usual = _mean_of_sessions(loops, known.counts)
+    stored_runs = _at_speed(runs, loops, usual, slope)
+    now_runs = _at_speed(now, now_loops, usual, slope)
+    # A value measured alone is compared with the suite's, so both need one speed.
+    alone = {
+        place: _alone_at_speed(value, usual, slope)
+        for place, value in known.odd.items()
+        if value.alone_values
+    }
+    now_alone = _alone_at_speed(current, usual, slope) if current.alone_values else ()
+    if math.inf in chain(stored_runs, now_runs, now_alone, *alone.values()):
+        return None  # No float holds a converted value.
+    converted = known.with_runs(stored_runs, alone)
+    distance = _core_distance(
+        (median(now_loops) if len(now_loops) > 1 else now_loops[0]) - usual
+    )
+    (at_speed,) = with_checked(
+        (current,), run_values=(tuple(now_runs),), alone_values=(now_alone,)
+    )
     return AtOneSpeed(
-        current=converted[-1],
-        stored=tuple(converted[:-1])
-        if len(known) == len(stored)
-        else tuple([next(of_known) if s.cores else s for s in stored]),
+        current=at_speed,
+        stored=converted if known is values else _merged(values, converted),
         log_shift=slope * distance,
         variance=distance**2 / precision
         + (slope**2 * _PYTHON_NOISE if other_python else 0.0),
         distance=distance,
         precision=precision,
     )
+
+
+def _with_cores(
+    stored: Sequence[SessionValue],
+) -> tuple[SessionValues, SessionValues | None]:
+    """Return all sessions, and those with a known speed of the core, or None without any."""
+    values = SessionValues.of(stored)
+    loops, _, _ = values.cores
+    if not loops:
+        return values, None
+    if not any(map(math.isnan, loops)):  # The usual case: all are known.
+        return values, values
+    return values, SessionValues.of([*filter(_CORES, values)])
+
+
+def _merged(values: SessionValues, converted: SessionValues) -> SessionValues:
+    """Return sessions with those of a known speed converted."""
+    of_known = iter(converted)
+    return SessionValues.of([next(of_known) if s.cores else s for s in values])
+
+
+def _mean_of_sessions(loops: Sequence[float], counts: Sequence[int] | None) -> float:
+    """Return the mean of the sessions' mean loops."""
+    if counts is None:
+        return math.fsum(loops) / len(loops)
+    rest = iter(loops)
+    means = [math.fsum(islice(rest, count)) / count for count in counts]
+    return math.fsum(means) / len(means)
 
 
 def followed_share(*, squares: float, products: float, noise: float) -> FollowedShare:
@@ -369,10 +403,15 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
     """Return the median shift of controls, or None with too few controls."""
     if len(controls) < LEAST_CONTROLS:
         return None
-    apart: dict[str, list[float]] = {}
+    # Most tests of a class have the same sessions.
+    rows: dict[Sequence[str], list[Iterable[float]]] = {}
     for control in controls:
-        for name, value in zip(control.session_ids, control.stored, strict=True):
-            apart.setdefault(name, []).append(value - control.mean)
+        distances = map(sub, control.stored, repeat(control.mean))
+        rows.setdefault(control.session_ids, []).append(distances)
+    apart: dict[str, list[float]] = {}
+    for names, several in rows.items():
+        for name, of_session in zip(names, zip(*several, strict=True), strict=True):
+            apart.setdefault(name, []).extend(of_session)
     return CommonMove(
         log_shift=median([control.now - control.mean for control in controls]),
         sessions={
@@ -387,38 +426,56 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
 def _without_moves(
     tests: Sequence[Contrast], moves: Sequence[CommonMove | None]
 ) -> list[Residual]:
-    # The common shift in each test's stored sessions and now, less the stored mean.
-    steps: list[tuple[list[float], float]] = []
+    steps: list[_Steps] = []
+    # Most tests of a class have the same sessions, and all of a large one the same move.
+    known: dict[tuple[Sequence[str], int], _Steps] = {}
     squares = products = about_mean = about_move = 0.0
     for test, move in zip(tests, moves, strict=True):
-        then = {} if move is None else move.sessions
-        now = 0.0 if move is None else move.log_shift
-        shifts = [*map(then.get, test.session_ids, repeat(0.0))]
-        middle = math.fsum(shifts) / len(shifts)
-        sessions = [*map(sub, shifts, repeat(middle))]
-        steps.append((sessions, now - middle))
-        for value, step in zip(test.stored, sessions, strict=True):
-            distance = value - test.mean
+        name = test.session_ids, id(move)
+        of_test = known.get(name)
+        if of_test is None:
+            of_test = known[name] = _steps(test.session_ids, move)
+        steps.append(of_test)
+        mean = test.mean
+        for value, step in zip(test.stored, of_test[0], strict=True):
+            distance = value - mean
             squares += step * step
             products += step * distance
             about_mean += distance * distance
             about_move += (distance - step) ** 2
     noise = min(about_move, about_mean) / max(1, sum([test.dof for test in tests]))
     followed = followed_share(squares=squares, products=products, noise=noise)
-    residuals = []
-    for test, (sessions, now) in zip(tests, steps, strict=True):
-        left = map(mul, repeat(followed.share), sessions)
+    residuals: list[Residual] = []
+    of_steps: _Steps | None = None
+    left: list[float] = []
+    share, shift, left_variance = followed.share, 0.0, 0.0
+    for test, each in zip(tests, steps, strict=True):
+        if each is not of_steps:  # Not as the test before.
+            of_steps, (sessions, now) = each, each
+            left = [*map(mul, repeat(share), sessions)]
+            shift, left_variance = share * now, followed.variance_left(now)
         rest = [*map(sub, test.stored, left)]
-        shift = followed.share * now
         residuals.append(
             Residual(
                 difference=test.now - test.mean - shift,
                 variance=_variance(test, rest),
-                extra=followed.variance_left(now) + test.comparison.core_variance,
+                extra=left_variance + test.comparison.core_variance,
                 shift=shift,
             )
         )
     return residuals
+
+
+# The common shift in each stored session and now, less the mean of the stored sessions.
+_Steps: TypeAlias = "tuple[list[float], float]"
+
+
+def _steps(session_ids: Sequence[str], move: CommonMove | None) -> _Steps:
+    then = {} if move is None else move.sessions
+    now = 0.0 if move is None else move.log_shift
+    shifts = [*map(then.get, session_ids, repeat(0.0))]
+    middle = math.fsum(shifts) / len(shifts)
+    return [*map(sub, shifts, repeat(middle))], now - middle
 
 
 def _variance(test: Contrast, values: Sequence[float]) -> float:
@@ -444,28 +501,45 @@ def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     return loop, middle, deviation**2 / min(len(times), _MOST_SAMPLES)
 
 
-def _slope(
-    groups: Iterable[tuple[Sequence[SessionValue], Sequence[Sequence[float]]]],
-) -> tuple[float, float]:
-    """Return the power of a test and the precision, by groups of sessions and loops."""
+class _Timed:
+    """Processes that are compared among themselves, with the loops of their cores."""
+
+    __slots__ = ("logs", "precisions", "slopes", "values")
+
+    def __init__(
+        self,
+        values: Sequence[float],
+        loops: Iterable[float],
+        slopes: Sequence[float],
+        precisions: Sequence[float],
+    ) -> None:
+        self.values, self.slopes, self.precisions = values, slopes, precisions
+        self.logs = [*map(math.log, loops)]
+
+
+def _of_session(session: SessionValue) -> _Timed:
+    loops, slopes, precisions = ([*map(number, session.cores)] for number in _OF_CORE)
+    return _Timed(session.run_values, loops, slopes, precisions)
+
+
+def _slope(groups: Iterable[_Timed]) -> tuple[float, float]:
+    """Return the power of a test and the precision."""
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
-    for sessions, loops in groups:
-        for session in sessions:
-            for core in session.cores:
-                weighted += core.slope * core.precision
-                precision += core.precision
-        of_group = [*chain.from_iterable(loops)]
-        if len(of_group) <= 1:
+    for group in groups:
+        for slope, of_slope in zip(group.slopes, group.precisions, strict=True):
+            weighted += slope * of_slope
+            precision += of_slope
+        loops = group.logs
+        if len(loops) <= 1:
             continue  # A single process shows no power.
-        values = chain.from_iterable(map(_RUN_VALUES, sessions))
-        times = [*map(math.log, values)]
-        usual_loop = median(of_group)
-        rests = [*map(sub, times, map(mul, repeat(_USUAL_SLOPE), of_group))]
+        times = [*map(math.log, group.values)]
+        usual_loop = median(loops)
+        rests = [*map(sub, times, map(mul, repeat(_USUAL_SLOPE), loops))]
         usual_rest = median(rests)
         # Loops, because each comprehension of each test is a call.
         near: list[tuple[float, float]] = []
         near_loops: list[float] = []
-        for loop, time, rest in zip(of_group, times, rests, strict=True):
+        for loop, time, rest in zip(loops, times, rests, strict=True):
             apart = _OTHER_SLOPES * abs(loop - usual_loop) + _MOST_CHANGE
             # A process that is further off was not slowed by the core.
             if abs(rest - usual_rest) <= apart:
@@ -475,8 +549,9 @@ def _slope(
             middle = math.fsum(near_loops) / len(near)
             products, squares = [], []
             for loop, time in near:
-                products.append((loop - middle) * time)
-                squares.append((loop - middle) ** 2)
+                from_middle = loop - middle
+                products.append(from_middle * time)
+                squares.append(from_middle**2)
             weighted += math.fsum(products) / _PROCESS_NOISE
             precision += math.fsum(squares) / _PROCESS_NOISE
     return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
@@ -489,33 +564,17 @@ def _core_distance(distance: float) -> float:
 
 
 def _at_speed(
-    sessions: Sequence[SessionValue],
-    loops: Sequence[Sequence[float]],
-    usual: float,
-    slope: float,
-) -> list[SessionValue] | None:
-    """
-    Convert sessions to the speed of the usual loop, given as a logarithm.
-
-    None if no float holds a converted value.
-    """
-    run_values: list[tuple[float, ...]] = []
-    alone_values: list[tuple[float, ...]] = []
-    # Loops, because each comprehension of each test is a call.
-    for session, of_session in zip(sessions, loops, strict=True):
-        values: list[float] = []
-        for value, loop in zip(session.run_values, of_session, strict=True):
-            distance = loop - usual
-            square = distance * distance  # As `_core_distance` has it.
-            distance = distance * square / (square + _LOOP_NOISE)
-            values.append(value * math.exp(-slope * distance))
-        run_values.append(tuple(values))
-        # A value measured alone is compared with the suite's, so both need one speed.
-        alone = session.alone_values
-        alone_values.append(_alone_at_speed(session, usual, slope) if alone else ())
-    if math.inf in chain(*run_values, *alone_values):
-        return None
-    return with_checked(sessions, run_values=run_values, alone_values=alone_values)
+    values: Sequence[float], loops: Sequence[float], usual: float, slope: float
+) -> list[float]:
+    """Convert values to the speed of the usual loop, given as a logarithm."""
+    converted: list[float] = []
+    # A loop, because each comprehension of each test is a call.
+    for value, loop in zip(values, loops, strict=True):
+        distance = loop - usual
+        square = distance * distance  # As `_core_distance` has it.
+        distance = distance * square / (square + _LOOP_NOISE)
+        converted.append(value * math.exp(-slope * distance))
+    return converted
 
 
 def _alone_at_speed(

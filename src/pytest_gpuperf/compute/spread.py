@@ -137,13 +137,40 @@ class Mixture(Frozen, frozen=True, kw_only=True):
             enough: Probability from which the exact value does not matter. The result may then be
                 any value of at least `enough`.
         """
+        (p_value,) = self.beyond_each(
+            (difference,),
+            variance,
+            ratio=ratio,
+            floor=floor,
+            extra=extra,
+            enough=enough,
+        )
+        return p_value
+
+    def beyond_each(
+        self,
+        differences: Sequence[float],
+        variance: float,
+        *,
+        ratio: float = 1.0,
+        floor: float = 0.0,
+        extra: float = 0.0,
+        enough: float = 1.0,
+    ) -> list[float]:
+        """Return the probabilities of larger differences, as `beyond`."""
         squares = self.dof * variance
-        tails = []
-        # A loop, because each comprehension of each test is a call.
+        errors = []
+        # Loops, because each comprehension of each test is a call.
         for prior, whole, dof, weight in self.parts:
             square = max((prior + squares) / whole, floor) * ratio + extra
-            tails.append((weight, dof, difference / math.sqrt(square)))
-        return mixed_tail(tails, enough=enough)
+            errors.append((weight, dof, math.sqrt(square)))
+        p_values = []
+        for difference in differences:
+            tails = []
+            for weight, dof, error in errors:
+                tails.append((weight, dof, difference / error))
+            p_values.append(mixed_tail(tails, enough=enough))
+        return p_values
 
     def reach(
         self,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
+from typing import Final, overload
 
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.environment import (
     BETTER,
+    BOARD,
+    MACHINE,
     PARAMETERS,
     TEST,
     UNIT,
@@ -23,9 +26,10 @@ from pytest_gpuperf.model.environment import (
     same_company,
     same_count,
 )
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, force_setattr
 from pytest_gpuperf.model.identity import Sameness, sameness_of_all
 from pytest_gpuperf.model.metric import Better, Combine, Family, Metric, metric_of
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import (
     COMPARED_SESSIONS,
     BoundClass,
@@ -37,6 +41,7 @@ from pytest_gpuperf.model.record import (
     Void,
 )
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
+from pytest_gpuperf.model.verdict import BaselineSpan
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
@@ -46,8 +51,17 @@ OVERSUBSCRIBED = "oversubscribed"
 # The times of these tests depend on the other work of the machine.
 WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
 _COUNT = "launches.count"
+# Getters, because a comprehension of each test is a call.
+_VALUE, _SESSION, _CHOICE = (
+    attrgetter(name) for name in ("value", "session", "choice")
+)
 # Files give the same value every time.
 FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
+
+
+# Chances are calculated with 6 degrees of freedom, but sessions may have 3 (docs/judging.md
+# section 2). Far out, alarms then fall with the square root of the level only.
+_LEVEL_POWER: Final = 2
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
@@ -99,8 +113,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
         selected: Whether suspects are confirmed. Files of whole runs were not selected for
             being bad, so their changes need no confirmation.
 
-        shard_count: Number of shards of the run. Each of them has an equal share of the
-            chance of a false alarm.
+        shard_count: Number of shards of the run. All of them together alarm about as
+            seldom as one run.
     """
 
     alpha: float = 0.01
@@ -129,7 +143,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with `pair_count` pairs of test and metric."""
         share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
-        return self.alpha * share / self.shard_count
+        return self.alpha * share / float(self.shard_count) ** _LEVEL_POWER
 
 
 # The rule as stated in docs/judging.md.
@@ -153,6 +167,138 @@ class StoredValue(BulkRecord, frozen=True, kw_only=True):
     choice: str | None = None
 
 
+class SessionList:
+    """
+    Sessions that several cases were measured in, in order.
+
+    Args:
+        sessions: The sessions.
+
+        choices: The hash of the kernels that ran in each, or None if unknown.
+
+    Attributes:
+        sessions: As given.
+
+        choices: As given.
+
+        ids: The id of each session.
+
+        count: The number of sessions.
+
+        spans: For cases that count and those that do not, the span of the sessions in a
+            verdict.
+    """
+
+    __slots__ = ("_company", "choices", "count", "ids", "sessions", "spans")
+
+    def __init__(
+        self, sessions: tuple[Session, ...], choices: tuple[str | None, ...]
+    ) -> None:
+        self.sessions, self.choices = sessions, choices
+        self.ids = tuple([session.id for session in sessions])
+        self.count = len(sessions)
+        self._company: dict[int, tuple[int, ...]] = {}
+        self.spans: dict[bool, BaselineSpan | None] = {}
+
+    def company(self, ran_count: int) -> tuple[int, ...]:
+        """Return the places of the sessions that ran about as many tests."""
+        if ran_count not in self._company:
+            self._company[ran_count] = tuple(
+                place
+                for place, session in enumerate(self.sessions)
+                if same_count(ran_count, session.ran_count)
+            )
+        return self._company[ran_count]
+
+
+# The cases of a run share few lists. A list keeps its sessions, so that no id is used again.
+_LISTS: dict[tuple[tuple[int, ...], tuple[str | None, ...]], SessionList] = {}
+_MOST_LISTS = 1024
+
+
+def session_list(
+    sessions: Iterable[Session], choices: Iterable[str | None]
+) -> SessionList:
+    """Return sessions as a list, the same one for the same objects."""
+    several, chosen = tuple(sessions), tuple(choices)
+    name = tuple(map(id, several)), chosen
+    found = _LISTS.get(name)
+    if found is None:
+        if len(_LISTS) >= _MOST_LISTS:
+            _LISTS.clear()
+        found = _LISTS[name] = SessionList(several, chosen)
+    return found
+
+
+class StoredValues(Sequence[StoredValue]):
+    """
+    The stored sessions of a case, packed. A record is made when it is asked for.
+
+    Attributes:
+        values: The values of the sessions.
+
+        listed: The sessions.
+    """
+
+    __slots__ = ("listed", "values")
+
+    def __init__(self, values: SessionValues, listed: SessionList) -> None:
+        self.values, self.listed = values, listed
+
+    @classmethod
+    def of(cls, stored: Sequence[StoredValue]) -> StoredValues:
+        """Pack stored sessions, unless they are packed already."""
+        if isinstance(stored, cls):
+            return stored
+        values = SessionValues.of([*map(_VALUE, stored)])
+        return cls(values, session_list(map(_SESSION, stored), map(_CHOICE, stored)))
+
+    def at(self, places: Sequence[int]) -> StoredValues:
+        """Return the sessions at some places, in order."""
+        if len(places) == len(self):
+            return self
+        several = [*self]
+        return StoredValues.of([several[place] for place in places])
+
+    def with_choice(self, choice: str | None) -> StoredValues:
+        """Return the sessions that ran the kernels of a choice."""
+        choices = self.listed.choices
+        return self.at([place for place, c in enumerate(choices) if c == choice])
+
+    def __len__(self) -> int:
+        """Return the number of sessions."""
+        return self.listed.count
+
+    @overload
+    def __getitem__(self, place: int) -> StoredValue: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[StoredValue, ...]: ...
+    def __getitem__(self, place: int | slice) -> StoredValue | tuple[StoredValue, ...]:
+        """Return a session, or some."""
+        return tuple(self)[place]
+
+    def __iter__(self) -> Iterator[StoredValue]:
+        """Make each session."""
+        sessions, choices = self.listed.sessions, self.listed.choices
+        for value, session, choice in zip(self.values, sessions, choices, strict=True):
+            yield StoredValue(value=value, session=session, choice=choice)
+
+    def __eq__(self, other: object) -> bool:
+        """Return True for equal sessions in the same order, packed or not."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        """Return the hash of the sessions."""
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        """Return the sessions, for messages."""
+        return repr(tuple(self))
+
+
+NO_SESSIONS = StoredValues.of(())
+
+
 class Reference(Frozen, frozen=True, kw_only=True):
     """
     A workload that no code change can move. Its time changes only with the machine.
@@ -174,7 +320,7 @@ class Reference(Frozen, frozen=True, kw_only=True):
     name: str
     bound_class: BoundClass
     current: SessionValue | None
-    stored: tuple[StoredValue, ...] = ()
+    stored: Sequence[StoredValue] = ()
     fresh: SessionValue | None = None
     host: Host | None = None
 
@@ -248,8 +394,8 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     estimate: Estimate | None
     current: SessionValue | None
     choice: str | None = None
-    stored: tuple[StoredValue, ...] = ()
-    oldest: tuple[StoredValue, ...] = ()
+    stored: StoredValues = NO_SESSIONS
+    oldest: StoredValues = NO_SESSIONS
     differences: Facts = NO_FACTS
     other_sources: tuple[str, ...] = ()
     other_machines: tuple[str, ...] = ()
@@ -268,6 +414,12 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     launches: tuple[float, float] | None = None
     code: Sameness | None = None
 
+    def __post_init__(self) -> None:
+        """Pack the stored sessions, unless they are packed."""
+        for name in ("stored", "oldest"):
+            if type(getattr(self, name)) is not StoredValues:
+                force_setattr(self, name, StoredValues.of(getattr(self, name)))
+
     @property
     def runs_same_code(self) -> bool:
         """
@@ -279,8 +431,9 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         if self.code is not Sameness.SAME or self.estimate is None:
             return False
         family = family_of(self.metric.name, self.estimate.source)
-        return family is Family.DEVICE_TIME and all(
-            stored.choice == self.choice for stored in self.stored
+        choices = self.stored.listed.choices
+        return family is Family.DEVICE_TIME and choices.count(self.choice) == len(
+            choices
         )
 
     @property
@@ -289,13 +442,12 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         return self.key, self.metric.name
 
     @property
-    def company(self) -> tuple[StoredValue, ...]:
+    def company(self) -> StoredValues:
         """The stored sessions that ran about as many tests as the current session."""
         session = self.session
         if session is None or session.ran_count is None:
             return self.stored
-        now = session.ran_count
-        return tuple([s for s in self.stored if same_count(now, s.session.ran_count)])
+        return self.stored.at(self.stored.listed.company(session.ran_count))
 
     @property
     def of_file(self) -> bool:
@@ -335,8 +487,8 @@ _BEST_FIRST: tuple[str, ...] = (
     *(Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML),
     *(Source.NCU_REPORT, Source.BINARY, Source.USER, Source.HOST),
 )
-# A getter, because a comprehension of each test is a call.
-_SESSION_ID, _ESTIMATE = attrgetter("session.id"), itemgetter(0)
+# Getters, because a comprehension of each test is a call.
+_RECORD, _VALUE_OF, _ESTIMATE = itemgetter(0), itemgetter(1), itemgetter(0)
 _Pair = tuple[StoredRecord, SessionValue]
 # An estimate, and the choice of kernels that gave the value.
 ChosenValue = tuple[Estimate, "str | None"]
@@ -353,6 +505,7 @@ def case_of(
     other_machines: tuple[str, ...] = (),
     default_limit: bool = False,
     session: Session | None = None,
+    machine: str | None = None,
 ) -> Case:
     """
     Build the case of a metric from measured records and stored sessions.
@@ -378,6 +531,8 @@ def case_of(
 
         session: The session that measured, with the number of tests that ran. If None, that
             number is unknown and all stored sessions are compared.
+
+        machine: Label or hash of the machine that measured, or None if unknown.
     """
     usable = [record for record in records if record.void is None]
     sessions, having = _held(stored, metric, session_id)
@@ -389,7 +544,7 @@ def case_of(
     if len(usable) > 1:
         about = next((r for r in usable if estimate in r.estimates), about)
     comparable, differing, sources = _comparable(estimate, about, having, across)
-    oldest, compared = _by_age(comparable)
+    oldest, compared = map(_stored, _by_age(comparable))
     of_name = metric_of(metric)
     if estimate is not None:
         better = Better(estimate.better) if estimate.better else Better.NEITHER
@@ -410,7 +565,7 @@ def case_of(
         void=None if usable else first.void,
         bound_class=first.bound_class,
         kind=first.kind,
-        moved=_moved(first, compared, sessions),
+        moved=_moved(first, compared, sessions, machine),
         default_limit=default_limit,
         notes=waits_in(usable),
         facts=(
@@ -431,10 +586,10 @@ def case_of(
 def _code(
     records: Sequence[Record],
     choice: str | None,
-    comparable: Sequence[StoredValue],
+    comparable: StoredValues,
     sessions: Iterable[StoredRecord],
 ) -> Sameness | None:
-    ids = set(map(_SESSION_ID, comparable))
+    ids = set(comparable.listed.ids)
     return same_code(
         [record for record in records if record.choice == choice],
         [session for session in sessions if session.session.id in ids],
@@ -489,18 +644,18 @@ def _gap(record: Record, metric: str) -> Unmeasured | None:
 def _launches(
     estimate: Estimate,
     record: Record,
-    comparable: Sequence[StoredValue],
+    comparable: StoredValues,
     sessions: Iterable[StoredRecord],
 ) -> tuple[float, float] | None:
     """Return the launches behind a total of a captured report, or None if equal or unknown."""
     if metric_of(estimate.metric).combine is not Combine.SUM:
         return None
-    ids = {stored.session.id for stored in comparable}
+    ids = set(comparable.listed.ids)
     then = [
         mean(value.run_values)
         for session in sessions
         if session.session.id in ids
-        for value in _values_of(session, _COUNT)
+        for value in values_of(session, _COUNT)
     ]
     now = [e.value for e, _ in values_in(_COUNT, [record])]
     if not (then and now) or mean(then) == now[0] or estimate.metric == _COUNT:
@@ -518,66 +673,8 @@ def waits_in(records: Iterable[Record]) -> Mapping[str, str]:
     return notes or NO_NOTES
 
 
-def newest_case(
-    sessions: Sequence[StoredRecord], metric: str, *, limit: float | None = None
-) -> Case:
-    """
-    Build a case that compares the newest stored session with all stored sessions.
-
-    Args:
-        sessions: The stored sessions of one measurement in order of arrival, at least one.
-
-        metric: The metric's name.
-
-        limit: Largest change that passes [fraction], or None if the metric is only shown.
-    """
-    newest = next(
-        (s for s in reversed(sessions) if _values_of(s, metric)), sessions[-1]
-    )
-    counts = [len(value.run_values) for value in _values_of(newest, metric)]
-    processes = [
-        Record(
-            key=newest.key,
-            kind=Kind.MEASURE,
-            estimates=tuple(
-                Estimate(
-                    metric=metric,
-                    value=value.run_values[number],
-                    unit=value.unit,
-                    source=value.source,
-                    better=value.better,
-                    core=value.cores[number] if value.cores else None,
-                    sm_clock_hz=value.sm_clocks_hz[number]
-                    if value.sm_clocks_hz
-                    else None,
-                )
-                for value in _values_of(newest, metric)
-                if number < len(value.run_values)
-            ),
-            facts=newest.facts,
-            soft_facts=newest.soft_facts,
-            choice=newest.choice,
-            parameters_digest=newest.parameters_digest,
-            test_digest=newest.test_digest,
-            bound_class=newest.bound_class,
-        )
-        for number in range(max(counts, default=1))
-    ]
-    return case_of(processes, sessions, metric=metric, limit=limit, session_id="")
-
-
-def newest_reference(sessions: Sequence[StoredRecord]) -> Reference:
-    """Return a reference workload with the time of the newest stored session."""
-    case = newest_case(sessions, "time")
-    return Reference(
-        name=case.key.name,
-        bound_class=case.bound_class,
-        current=case.current,
-        stored=case.stored,
-    )
-
-
-def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
+def values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
+    """Return the values of a metric in a session, one of each source."""
     return [value for value in session.values if value.metric == metric]
 
 
@@ -633,7 +730,7 @@ def _comparable(
     record: Record,
     having: Sequence[_Pair],
     across: Collection[str],
-) -> tuple[tuple[StoredValue, ...], Facts, tuple[str, ...]]:
+) -> tuple[Sequence[_Pair], Facts, tuple[str, ...]]:
     """
     Return the comparable stored sessions, or the reasons why there are none.
 
@@ -643,7 +740,7 @@ def _comparable(
     """
     if estimate is None:
         held = {s.session.id: (s, value) for s, value in having}
-        return _stored([*held.values()]), NO_FACTS, ()
+        return [*held.values()], NO_FACTS, ()
     alike = _alike(estimate, having)
     if not alike:
         return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
@@ -653,7 +750,7 @@ def _comparable(
         equal = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
     if not equal:
         return (), apart[-1], ()
-    return _stored(equal), NO_FACTS, ()
+    return equal, NO_FACTS, ()
 
 
 def comparable_sessions(
@@ -768,55 +865,62 @@ def _apart(
     return found
 
 
-def _stored(pairs: Sequence[_Pair]) -> tuple[StoredValue, ...]:
-    stored: list[StoredValue] = []
-    for record, value in pairs:
-        stored.append(
-            StoredValue(value=value, session=record.session, choice=record.choice)
-        )
-    return tuple(stored)
+def _stored(pairs: Sequence[_Pair]) -> StoredValues:
+    if not pairs:
+        return NO_SESSIONS
+    records = [*map(_RECORD, pairs)]
+    values = SessionValues.of([*map(_VALUE_OF, pairs)])
+    listed = session_list(map(_SESSION, records), map(_CHOICE, records))
+    return StoredValues(values, listed)
 
 
-def _by_age(
-    values: tuple[StoredValue, ...],
-) -> tuple[tuple[StoredValue, ...], tuple[StoredValue, ...]]:
+def _by_age(pairs: Sequence[_Pair]) -> tuple[Sequence[_Pair], Sequence[_Pair]]:
     """Return the sessions too old to be compared, and those that are compared."""
-    if len(values) <= COMPARED_SESSIONS:
-        return (), values
-    newest: list[StoredValue] = []
-    oldest: list[StoredValue] = []
-    for value in reversed(values):
+    if len(pairs) <= COMPARED_SESSIONS:
+        return (), pairs
+    newest: list[_Pair] = []
+    oldest: list[_Pair] = []
+    for pair in reversed(pairs):
+        record = pair[0]
         alike_count = sum(
-            other.choice == value.choice and same_company(other.session, value.session)
-            for other in newest
+            other.choice == record.choice
+            and same_company(other.session, record.session)
+            for other, _ in newest
         )
-        (newest if alike_count < COMPARED_SESSIONS else oldest).append(value)
-    return tuple(reversed(oldest)), tuple(reversed(newest))
+        (newest if alike_count < COMPARED_SESSIONS else oldest).append(pair)
+    return oldest[::-1], newest[::-1]
 
 
 def _moved(
-    record: Record, comparable: Sequence[StoredValue], sessions: Sequence[StoredRecord]
+    record: Record,
+    comparable: StoredValues,
+    sessions: Sequence[StoredRecord],
+    machine: str | None,
 ) -> Facts:
     """
     Return the soft facts that differ from the newest comparable session.
+
+    The machine is among them if it differs and another GPU measured.
 
     The test counts as moved if any comparable session ran another version of it, because
     the mean includes that version.
     """
     if not comparable:
         return NO_FACTS
-    ids = set(map(_SESSION_ID, comparable))
-    newest = comparable[-1].session.id
+    ids = comparable.listed.ids
+    newest = ids[-1]
     then: Mapping[str, str] | None = None
-    other = None
+    other = machine_then = None
     for session in sessions:  # Called for each test: not four generators.
         if session.session.id not in ids:
             continue
         if then is None and session.session.id == newest:
-            then = session.soft_facts
+            then, machine_then = session.soft_facts, session.session.machine
         if session.test_digest not in {None, record.test_digest}:
             other = session.test_digest
     moved = differences(record.soft_facts, then or {})
+    if BOARD in moved and machine and machine_then not in {None, machine}:
+        moved[MACHINE] = (machine_then, machine)
     if other is not None and record.test_digest is not None:
         moved[TEST] = (other, record.test_digest)
     return moved or NO_FACTS

@@ -19,15 +19,13 @@ from pytest_gpuperf.compute.drift import (
 )
 from pytest_gpuperf.compute.machine import LEAST_CONTROLS
 from pytest_gpuperf.compute.stats import mean_logs
-from pytest_gpuperf.judge.case import Case, Policy, Reference
+from pytest_gpuperf.judge.case import Case, Policy, Reference, StoredValues
 from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
 from pytest_gpuperf.model.change import Comparison, Drift
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.verdict import Verdict
 
-# Getters, because each comprehension of each test is a call.
-_CHOICE, _VALUE = attrgetter("choice"), attrgetter("value")
+# A getter, because each comprehension of each test is a call.
 _RUN_VALUES = attrgetter("run_values")
 
 
@@ -63,27 +61,28 @@ def with_drifts(
 
 
 def _is_long(case: Case) -> bool:
-    return len(case.oldest) + len(case.stored) + 1 >= LEAST_SESSIONS
+    count = case.oldest.listed.count + case.stored.listed.count
+    return count + 1 >= LEAST_SESSIONS
 
 
 def _drift(
     case: Case, references: Sequence[Reference], policy: Policy, level: float
 ) -> Drift | None:
-    if case.oldest:
-        case = replace(case, stored=(*case.oldest, *case.stored))
+    if case.oldest.listed.count:
+        stored = StoredValues.of((*case.oldest, *case.stored))
+        case = replace(case, stored=stored)
     # Without other tests or kernels, all sessions are compared. Nearly all series end here.
-    is_whole = case.session is None and len(set(map(_CHOICE, case.stored))) == 1
-    if is_whole and case.current is not None:
-        every = [*map(_VALUE, case.stored), case.current]
-        if _moved_logs(case, every) is None:
-            return None
+    is_whole = case.session is None and len(set(case.stored.listed.choices)) == 1
+    if is_whole and case.current is not None and not _may_have_moved(case):
+        return None
     whole = comparison_of(case, policy)
     if whole is None or is_exact(whole):  # Equality finds the first step.
         return None
     by_session = {stored.session.id: stored for stored in case.stored}
     first = by_session[whole.session_ids[0]].session
     raw = [by_session[name].value for name in whole.session_ids]
-    logs = _moved_logs(case, [*raw, case.current or whole.current])
+    timed = [*raw, case.current or whole.current]
+    logs = _moved_logs(case, [*map(_RUN_VALUES, timed)])
     if logs is None:  # References need not be compared.
         return None
     moves = _moves(whole, reference_comparisons(references, [whole]))
@@ -92,7 +91,7 @@ def _drift(
         # example an early session of a test whose changes were accepted.
         return None
     converted = (*whole.stored, whole.current)
-    at_one_speed = mean_logs([session.run_values for session in converted])
+    at_one_speed = mean_logs(map(_RUN_VALUES, converted))
     machine = [
         log - at_speed + moves.get(name, 0.0)
         for log, at_speed, name in zip(
@@ -103,21 +102,37 @@ def _drift(
     return None if trend is None else _told(trend, len(logs), first.started_unix_s)
 
 
+def _may_have_moved(case: Case) -> bool:
+    """Return True if the ends of a series are apart, which is quickly said."""
+    stored = case.stored.values
+    runs = [*stored.runs, *(case.current.run_values if case.current else ())]
+    if min(runs) <= 0:
+        return False
+    if len(runs) > case.stored.listed.count + 1 or len(runs) < LEAST_SESSIONS:
+        return True  # To be seen more closely.
+    # The median of an odd number of logarithms is that of the median.
+    first, last = sorted(runs[:ENDS])[ENDS // 2], sorted(runs[-ENDS:])[ENDS // 2]
+    return case.sign * (math.log(last) - math.log(first)) > _least(case)
+
+
 def _least(case: Case) -> float:
     """Return the smallest drift of a case, on a log scale."""
     return math.log1p(LIMITS * (case.limit or 0.0))
 
 
-def _moved_logs(case: Case, sessions: Sequence[SessionValue]) -> list[float] | None:
-    """Return the logarithms of a series, or None if its ends are near each other."""
-    values = [*map(_RUN_VALUES, sessions)]
+def _moved_logs(case: Case, values: Sequence[Sequence[float]]) -> list[float] | None:
+    """
+    Return the logarithms of a series, or None if its ends are near each other.
+
+    Args:
+        case: The case.
+
+        values: The values of the processes of each session.
+    """
     if len(values) < LEAST_SESSIONS or min(map(min, values)) <= 0:
         return None
-    # Nearly all series end near their beginning, so that the others need no logarithm.
-    ends = mean_logs((*values[:ENDS], *values[-ENDS:]))
-    if not case.sign * end_change(ends) > _least(case):
-        return None
-    return mean_logs(values)
+    logs = mean_logs(values)
+    return logs if case.sign * end_change(logs) > _least(case) else None
 
 
 def _told(trend: Trend, count: int, since_unix_s: float) -> Drift:

@@ -12,7 +12,7 @@ from pytest_gpuperf.compute.fleet import FleetSession, moved_machines
 from pytest_gpuperf.compute.levels import LevelChange, level_changes, usual_noise
 from pytest_gpuperf.compute.spread import moments
 from pytest_gpuperf.compute.stats import fraction_of
-from pytest_gpuperf.judge.case import direction
+from pytest_gpuperf.judge.case import Case, Reference, case_of, direction, values_of
 from pytest_gpuperf.model.environment import differences, facts_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.history import (
@@ -27,11 +27,13 @@ from pytest_gpuperf.model.history import (
 from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import (
     REFERENCES,
+    Kind,
+    Record,
     RecordKey,
     SessionValue,
     StoredRecord,
 )
-from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.model.sample import Estimate, Source
 
 # docs/history.md.
 _LEAST_DRIFT = math.log(1.05)
@@ -271,3 +273,60 @@ def _machines(kind: str, stored: Stored) -> tuple[MovedMachine, ...]:
         for record, tests, references in ordered
     ]
     return moved_machines(kind, fleet)
+
+
+def newest_case(
+    sessions: Sequence[StoredRecord], metric: str, *, limit: float | None = None
+) -> Case:
+    """
+    Build a case that compares the newest stored session with all stored sessions.
+
+    Args:
+        sessions: The stored sessions of one measurement in order of arrival, at least one.
+
+        metric: The metric's name.
+
+        limit: Largest change that passes [fraction], or None if the metric is only shown.
+    """
+    newest = next((s for s in reversed(sessions) if values_of(s, metric)), sessions[-1])
+    counts = [len(value.run_values) for value in values_of(newest, metric)]
+    processes = [
+        Record(
+            key=newest.key,
+            kind=Kind.MEASURE,
+            estimates=tuple(
+                Estimate(
+                    metric=metric,
+                    value=value.run_values[number],
+                    unit=value.unit,
+                    source=value.source,
+                    better=value.better,
+                    core=value.cores[number] if value.cores else None,
+                    sm_clock_hz=value.sm_clocks_hz[number]
+                    if value.sm_clocks_hz
+                    else None,
+                )
+                for value in values_of(newest, metric)
+                if number < len(value.run_values)
+            ),
+            facts=newest.facts,
+            soft_facts=newest.soft_facts,
+            choice=newest.choice,
+            parameters_digest=newest.parameters_digest,
+            test_digest=newest.test_digest,
+            bound_class=newest.bound_class,
+        )
+        for number in range(max(counts, default=1))
+    ]
+    return case_of(processes, sessions, metric=metric, limit=limit, session_id="")
+
+
+def newest_reference(sessions: Sequence[StoredRecord]) -> Reference:
+    """Return a reference workload with the time of the newest stored session."""
+    case = newest_case(sessions, "time")
+    return Reference(
+        name=case.key.name,
+        bound_class=case.bound_class,
+        current=case.current,
+        stored=case.stored,
+    )

@@ -38,6 +38,7 @@ from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
 from pytest_gpuperf.model.identity import Sameness
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
@@ -149,7 +150,7 @@ def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
         [
             Comparison(
                 current=several[-1],
-                stored=tuple(several),
+                stored=SessionValues.of(several),
                 session_ids=tuple(map(str, range(len(several)))),
                 group=group_of(several[0].metric, several[0].source),
                 clock=clock_of(several[0].metric, several[0].source),
@@ -290,7 +291,9 @@ def _look(case: Case, change: Change | None, policy: Policy) -> Look:
     if change is None or case.limit is None:
         return Look(change=change)
     # The first condition is only faster.
-    if not (0 < policy.least_sessions <= len(case.stored) or suffices(case, policy)):
+    if not (
+        0 < policy.least_sessions <= case.stored.listed.count or suffices(case, policy)
+    ):
         return Look(change=change)
     if change.exact:
         effect = worsening_of(case, change)
@@ -329,7 +332,7 @@ def sureness_of(
             continue
         if not (comparison.exact and is_exact(comparison)):
             # The first condition is only faster.
-            enough = 0 < policy.least_sessions <= len(case.stored)
+            enough = 0 < policy.least_sessions <= case.stored.listed.count
             count += enough or suffices(case, policy)
     return Sureness(
         alpha=policy.level(count),

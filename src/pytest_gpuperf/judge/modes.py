@@ -11,7 +11,6 @@ from pytest_gpuperf.judge.case import (
     OVERSUBSCRIBED,
     Case,
     Reference,
-    StoredValue,
 )
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.environment import Host
@@ -71,8 +70,8 @@ def seen_before(
     effect = change.effect
     if comparison is None or not effect:
         return ()
-    sessions = (comparison.current, *comparison.stored)
-    if any(value <= 0 for session in sessions for value in session.run_values):
+    stored = comparison.stored.run_values()
+    if min(comparison.current.run_values) <= 0 or min(comparison.stored.runs) <= 0:
         return ()
     if change.reference <= 0 or effect <= -1:
         return ()
@@ -84,18 +83,18 @@ def seen_before(
         sign * (usual + moved) - (_NEAR_WAITING if waits else near),
         sign * (usual + _HALF_WAY * moved),
     )
-    by_session = {stored.session.id: stored for stored in case.stored}
-    if alone := _seen_alone(comparison, usual, sign):
-        return (_seen(by_session[alone], alone=True),)
-    alike = tuple(
-        _seen(by_session[session_id])
-        for session_id, value in zip(
-            comparison.session_ids, comparison.stored, strict=True
-        )
-        if sign * math.log(median(value.run_values)) >= least
-    )
+    alone = _seen_alone(comparison, usual, sign)
+    alike = [
+        session_id
+        for session_id, values in zip(comparison.session_ids, stored, strict=True)
+        if sign * math.log(median(values)) >= least
+    ]
     enough = _MODE_SESSIONS_WAITING if waits else _MODE_SESSIONS
-    return alike if len(alike) >= enough else ()
+    if alone:
+        return (_seen(case, alone, alone=True),)
+    if len(alike) < enough:  # The usual case.
+        return ()
+    return tuple(_seen(case, session_id) for session_id in alike)
 
 
 def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
@@ -110,9 +109,8 @@ def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
         return ""
     several: list[tuple[float, str]] = []
     single: list[tuple[float, str]] = []
-    for session_id, value in zip(
-        comparison.session_ids, comparison.stored, strict=True
-    ):
+    for place, value in comparison.stored.odd.items():
+        session_id = comparison.session_ids[place]
         if not value.alone_values or min(value.alone_values) <= 0:
             continue
         logs = [sign * (math.log(alone) - usual) for alone in value.alone_values]
@@ -147,7 +145,7 @@ def text_of_interruptions(
         current = confirmation.value
     if current is None or current.interrupted != (worsening > 0):
         return ""
-    stored = [each.value.interrupted for each in case.stored]
+    stored = case.stored.values.interrupted
     # On a machine that is always busy, the values are alike. Where some sessions met less,
     # they do not show how slow the test is beside other programs.
     if current.interrupted:
@@ -180,11 +178,13 @@ def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]
     return factors
 
 
-def _seen(stored: StoredValue, *, alone: bool = False) -> SeenValue:
-    value = stored.value
+def _seen(case: Case, session_id: str, *, alone: bool = False) -> SeenValue:
+    listed, values = case.stored.listed, case.stored.values
+    place = listed.ids.index(session_id)
+    of_suite = values.run_values()[place]
     return SeenValue(
-        session_id=stored.session.id,
-        started_unix_s=stored.session.started_unix_s,
-        value=median(value.alone_values if alone else value.run_values),
+        session_id=session_id,
+        started_unix_s=listed.sessions[place].started_unix_s,
+        value=median(values.odd[place].alone_values if alone else of_suite),
         alone=alone,
     )

@@ -120,7 +120,10 @@ def settle(
         ]
     )
     decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
-    longest = max([len(case.oldest) + len(case.stored) for case in cases], default=0)
+    longest = max(
+        [case.oldest.listed.count + case.stored.listed.count for case in cases],
+        default=0,
+    )
     if longest + 1 < LEAST_SESSIONS:
         return tuple(decided)
     # Needed only by long series.

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
-from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +18,7 @@ from pytest_gpuperf.judge.case import (
     Policy,
     Reference,
     StoredValue,
+    StoredValues,
     direction,
 )
 from pytest_gpuperf.judge.modes import (
@@ -27,10 +27,11 @@ from pytest_gpuperf.judge.modes import (
     text_of_oversubscription,
 )
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
-from pytest_gpuperf.model.environment import family_of, same_count
+from pytest_gpuperf.model.environment import BOARD, MACHINE, WORKERS, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import KERNEL_SET, METRICS, Better, Family
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
@@ -55,16 +56,14 @@ if TYPE_CHECKING:
 
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
-_HARMLESS = frozenset({"gpu_uuid", "xdist_workers"})
+_HARMLESS = frozenset({BOARD, MACHINE, WORKERS})
 # With fewer steps, the slowest steps move the median of a loop (docs/steps.md).
 _ENOUGH_STEPS = 30
 # A smaller move of the clock may be an error of reading: the clock has steps of 15 MHz,
 # 0.8 % of an H200's (docs/judging.md section 2). [fraction; as much on a log scale]
 CLOCK_STEP = 0.01
 # Getters, because each comprehension of each test is a call.
-_CHOICE, _VALUE = attrgetter("choice"), attrgetter("value")
-_SESSION_ID, _RUN_VALUES = attrgetter("session.id"), attrgetter("run_values")
-_RAN_COUNT, _ALONE = attrgetter("session.ran_count"), attrgetter("value.alone_values")
+_RAN_COUNT, _ALONE = attrgetter("ran_count"), attrgetter("alone_values")
 
 # A case, and the same case as numbers.
 ComparedCase: TypeAlias = "tuple[Case, Comparison | None]"
@@ -175,15 +174,11 @@ def rule(
         cache_slowdown: Factor by which reads beyond a core's caches are slower than in all
             stored sessions, or None if unknown.
     """
-    limit = case.limit or 0.0
-    # The numbers of two sets may differ, and each set is exact.
-    is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
-    if is_exact:
-        outcome, reason = _by_count(case, ruling, limit)
-    else:
-        outcome, reason = _by_evidence(ruling, limit, policy)
-        if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
-            outcome, reason = Outcome.BLIND, Reason.NOT_DETECTABLE
+    outcome, reason = _by_numbers(case, ruling, policy)
+    is_confirmed = ruling.confirmation is not None or ruling.weighed is not None
+    same = outcome is Outcome.UNCHANGED or outcome is Outcome.BLIND
+    if same and not is_confirmed:  # Nearly all cases.
+        return verdict_of(case, outcome, reason, change=ruling.change)
     moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     # A run that ended early measures nothing again, so the early end is the reason.
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
@@ -199,25 +194,39 @@ def rule(
         if undecided or cause is Cause.OTHER_ALONE
         else None
     )
-    if (outcome, reason) in _DOUBTED and not is_exact:
+    if (outcome, reason) in _DOUBTED and not _by_equality(case, ruling):
         doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
-    is_confirmed = ruling.confirmation is not None or ruling.weighed is not None
     confirmations = _confirmations(case, ruling, policy) if is_confirmed else ()
-    if not confirmations:  # Nearly all cases.
+    if not confirmations:
         return verdict
     # The change of the fresh processes, if they would decide differently.
     alone, weighed = None, ruling.weighed
     if weighed is not None and weighed.alone is not None:
-        far = abs(weighed.allowed) > limit
+        far = abs(weighed.allowed) > (case.limit or 0.0)
         differs = outcome in _SAME and far and ruling.p_alone < ruling.level
         if differs or cause is Cause.OTHER_ALONE:
             alone = weighed.alone
     return replace(verdict, confirmations=confirmations, alone=alone)
+
+
+def _by_numbers(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Reason]:
+    limit = case.limit or 0.0
+    if _by_equality(case, ruling):
+        return _by_count(case, ruling, limit)
+    outcome, reason = _by_evidence(ruling, limit, policy)
+    if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
+        return Outcome.BLIND, Reason.NOT_DETECTABLE
+    return outcome, reason
+
+
+def _by_equality(case: Case, ruling: Ruling) -> bool:
+    # The numbers of two sets may differ, and each set is exact.
+    return ruling.change.exact or case.metric.name == KERNEL_SET
 
 
 _SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
@@ -410,7 +419,7 @@ def _by_count(case: Case, ruling: Ruling, limit: float) -> tuple[Outcome, Reason
     made: Collection[str | None] = {case.choice}
     if confirmation is not None and confirmation.run_values:
         made = confirmation.made_choices
-    known = {stored.choice for stored in case.stored}
+    known = set(case.stored.listed.choices)
     if None in made or None in known or not known.isdisjoint(made):
         return Outcome.UNCHANGED, Reason.EQUAL
     return Outcome.REGRESSED, Reason.OTHER_KERNEL
@@ -468,22 +477,32 @@ def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, .
 
 
 def _span(case: Case) -> BaselineSpan | None:
-    stored = case.stored
-    if not stored:
+    listed, odd = case.stored.listed, case.stored.values.odd
+    if odd or case.moved:
+        return _made_span(case)
+    if case.counts not in listed.spans:
+        listed.spans[case.counts] = _made_span(case)
+    return listed.spans[case.counts]
+
+
+def _made_span(case: Case) -> BaselineSpan | None:
+    listed, odd = case.stored.listed, case.stored.values.odd
+    sessions = listed.sessions
+    if not sessions:
         return None
-    first, last = stored[0].session, stored[-1].session
+    first, last = sessions[0], sessions[-1]
     of_suite = False
     if not case.counts:
-        count = sum(map(same_count, map(_RAN_COUNT, stored), repeat(1)))
-        of_suite = count < min(POLICY.least_sessions, len(stored))
+        count = len(listed.company(1))
+        of_suite = count < min(POLICY.least_sessions, len(sessions))
     return BaselineSpan(
-        session_count=len(stored),
+        session_count=len(sessions),
         first_unix_s=first.started_unix_s,
         last_unix_s=last.started_unix_s,
         first_commit=first.commit,
         last_commit=last.commit,
         moved=case.moved,
-        alone_count=sum(map(bool, map(_ALONE, stored))),
+        alone_count=sum(map(bool, map(_ALONE, odd.values()))) if odd else 0,
         of_suite=of_suite,
     )
 
@@ -530,7 +549,7 @@ def early_verdict(
             evidence=VerdictEvidence(gap=gap),
         )
     # The first condition is only faster.
-    if len(case.stored) >= policy.least_sessions or _enough(case, policy):
+    if case.stored.listed.count >= policy.least_sessions or _enough(case, policy):
         return None
     return verdict_of(
         case,
@@ -556,12 +575,12 @@ def kernel_verdict(
         return None
     choice, count = _usual(confirmation.made_choices)
     total = len(confirmation.run_values)
-    inside = [s for s in case.stored if s.choice == choice]
+    inside = case.stored.with_choice(choice)
     unanimous = count == total
     enough = unanimous or count >= policy.least_choice_runs
     if enough and (_suffices(case, inside, policy) or (unanimous and not inside)):
         return None
-    stored, often = _usual(tuple(s.choice for s in case.stored))
+    stored, often = _usual(case.stored.listed.choices)
     then = KernelChoice(choice=stored, count=often, total_count=len(case.stored))
     now = KernelChoice(choice=choice, count=count, total_count=total)
     return verdict_of(
@@ -598,7 +617,7 @@ def comparison_of(
     Returns:
         The comparison, or None without a value or without anything to compare with.
     """
-    if case.current is None or not case.stored:
+    if case.current is None or not case.stored.listed.count:
         return None
     current, choice = case.current, case.choice
     if confirmation is not None and confirmation.value is not None:
@@ -610,21 +629,21 @@ def comparison_of(
     if case.session is not None and not counts:
         company = case.company
         # If too few sessions ran about as many tests, only a part of the suite ran.
-        of_part = len(company) < min(len(case.stored), policy.least_sessions)
-        alike = case.stored if of_part else company
-    choices = [*map(_CHOICE, alike)]
-    used: Sequence[StoredValue] = alike
+        of_part = len(company) < min(len(alike), policy.least_sessions)
+        alike = alike if of_part else company
+    used, choices = alike, alike.listed.choices
     if choices.count(choice) < len(choices):
-        inside = [s for s in alike if s.choice == choice]
+        inside = alike.with_choice(choice)
         used = inside if _suffices(case, inside, policy) else alike
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
-    stored = tuple(map(_VALUE, used))
+    stored = used.values
     level = at_one_speed(
         current, stored, other_python="python" in case.moved, also=also
     )
     # Values corrected for core speed are moved only by the rest of the machine drift.
     left = "" if level is None else " at one speed"
+    name = f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else ""
     return Comparison(
         current=current if level is None else level.current,
         stored=stored if level is None else level.stored,
@@ -632,11 +651,11 @@ def comparison_of(
         core_variance=0.0 if level is None else level.variance,
         core_distance=0.0 if level is None else level.distance,
         core_precision=0.0 if level is None else level.precision,
-        session_ids=tuple(map(_SESSION_ID, used)),
+        session_ids=used.listed.ids,
         group=group,
         better=direction(case.metric),
         exact=counts,
-        shift_group=f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else "",
+        shift_group=_GROUP_NAMES.setdefault(name, name),
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
@@ -734,7 +753,7 @@ def _reference_comparison(
     return replace(
         like,
         current=_as_metric(value, like),
-        stored=tuple(_as_metric(s.value, like) for s in then),
+        stored=SessionValues.of([_as_metric(s.value, like) for s in then]),
         session_ids=tuple(s.session.id for s in then),
         exact=False,
         limit=None,
@@ -784,7 +803,7 @@ def comparable(case: Case, policy: Policy) -> Comparison | None:
 
 def suffices(case: Case, policy: Policy) -> bool:
     """Return True if enough sessions are stored to judge a case by numbers."""
-    return bool(case.stored) and _enough(case, policy)
+    return case.stored.listed.count > 0 and _enough(case, policy)
 
 
 def group_of(metric: str, source: str) -> str:
@@ -794,6 +813,10 @@ def group_of(metric: str, source: str) -> str:
 
 # The value of an enum takes two calls.
 _CLASS_NAMES = {each: each.value for each in BoundClass}
+
+
+# The names of groups, so that the comparisons of a group share one.
+_GROUP_NAMES: dict[str, str] = {}
 
 
 def _class_prefix(subject: Case | Reference) -> str:
@@ -827,11 +850,11 @@ def may_change(
     if case.limit is None or comparison is None or not suffices(case, policy):
         return False
     if case.metric.name == KERNEL_SET:
-        return case.choice not in {stored.choice for stored in case.stored}
+        return case.choice not in case.stored.listed.choices
     if is_exact(comparison):
         share, effects = 1.0, [exact_change(comparison).effect]
     else:
-        companies = set(map(_RAN_COUNT, case.stored)) - {None}
+        companies = set(map(_RAN_COUNT, case.stored.listed.sessions)) - {None}
         of_parts = len(companies) > 1 and not case.counts
         few = policy.least_sessions if of_parts else 0
         share, effects = policy.suspect_share, _effects(comparison, few)
@@ -879,7 +902,7 @@ def _incomparable(case: Case) -> Verdict | None:
             Reason.OTHER_SOURCE,
             evidence=VerdictEvidence(stored_sources=case.other_sources),
         )
-    if case.stored:
+    if case.stored.listed.count:
         return None
     if not case.other_machines:
         return verdict_of(case, Outcome.NEW, Reason.NOTHING_STORED)
@@ -894,15 +917,15 @@ def _incomparable(case: Case) -> Verdict | None:
 
 def _enough(case: Case, policy: Policy) -> bool:
     # The usual case, asked four times for each test.
-    if len(case.stored) >= policy.least_sessions:
+    if case.stored.listed.count >= policy.least_sessions:
         return True
     if _suffices(case, case.stored, policy):
         return True
-    inside = [s for s in case.stored if s.choice == case.choice]
+    inside = case.stored.with_choice(case.choice)
     return len(inside) < len(case.stored) and _suffices(case, inside, policy)
 
 
-def _suffices(case: Case, stored: Sequence[StoredValue], policy: Policy) -> bool:
+def _suffices(case: Case, stored: StoredValues, policy: Policy) -> bool:
     """
     Return True if there are enough sessions.
 
@@ -912,7 +935,7 @@ def _suffices(case: Case, stored: Sequence[StoredValue], policy: Policy) -> bool
         return True
     if not case.counts:
         return False
-    return len({value for s in stored for value in s.value.run_values}) == 1
+    return len(set(stored.values.runs)) == 1
 
 
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
@@ -932,7 +955,7 @@ def _effects(comparison: Comparison, few: int = 0) -> list[float | None]:
         few: Size of the subsets at both ends that may turn out to count, or 0 to use all
             values.
     """
-    values = [*map(_RUN_VALUES, (comparison.current, *comparison.stored))]
+    values = [comparison.current.run_values, *comparison.stored.run_values()]
     is_log = min(map(min, values)) > 0
     now, *then = mean_logs(values) if is_log else map(mean, values)
     several = [then]

@@ -15,9 +15,11 @@ from pytest_gpuperf.compute.blocks import (
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
 from pytest_gpuperf.judge.case import (
+    NO_SESSIONS,
     Case,
     Policy,
     StoredValue,
+    StoredValues,
     case_of,
     unsteady_tests,
 )
@@ -402,7 +404,7 @@ def _pair(measured: _SideRecords, moves: _Moves, across: Collection[str]) -> Sid
         across=across,
     )
     early = early_verdict(case, _POLICY, None)
-    case = replace(case, stored=())
+    case = replace(case, stored=NO_SESSIONS)
     if early is not None:
         return SidePair(case=case, verdict=_against(early))
     return _of_values(case, measured, moves.get(case.bound_class, {}))
@@ -470,7 +472,9 @@ def _side_values(
         case.current, run_values=new, half_widths=(), cores=(), sm_clocks_hz=()
     )
     stored = StoredValue(value=then, session=_NOWHERE, choice=case.choice)
-    comparison = comparison_of(replace(case, current=now, stored=(stored,)), _POLICY)
+    comparison = comparison_of(
+        replace(case, current=now, stored=StoredValues.of([stored])), _POLICY
+    )
     if comparison is None:
         return None
     return SideValues(comparison=comparison, values=tuple(values), moves=moves)

@@ -94,10 +94,8 @@ class _MedianKnown:
 
     def enough(self, values: Sequence[float]) -> bool:
         """Return True if the interval of the median is narrow enough."""
-        half_width = stats.half_width_fraction(values)
         in_use = self._runtime.active()
-        precision = _DEVICE_PRECISION if in_use else HOST_PRECISION
-        return half_width is not None and half_width <= precision
+        return stats.is_known(values, _DEVICE_PRECISION if in_use else HOST_PRECISION)
 
 
 class TimingMeasurer:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+from operator import attrgetter
 
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.metric import Better
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 
 # A smaller change is irrelevant (docs/judging.md section 2).
@@ -48,6 +50,14 @@ class Drift(BulkRecord, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject numbers that are not finite."""
         finite("drift", self.effect, self.since_unix_s, self.p_value)
+
+
+_NUMBERS = attrgetter(
+    *("effect", "low", "high", "current", "reference"),
+    *("p_worse", "p_better", "detectable_effect"),
+    *("machine_shift", "session_spread"),
+    *("core_shift", "clock_shift"),
+)
 
 
 class Change(BulkRecord, frozen=True, kw_only=True):
@@ -126,17 +136,14 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject numbers that are not finite."""
-        values = (self.effect, self.low, self.high, self.current, self.reference)
-        chances = (self.p_worse, self.p_better, self.detectable_effect)
-        machine = (self.machine_shift, self.session_spread)
-        clocks = (self.core_shift, self.clock_shift)
-        numbers = (*values, *chances, *machine, *clocks)
-        if all_finite(tuple(filter(None, numbers))):
-            return  # The common case. A run has tens of thousands.
-        finite("change", *values)
-        finite("change.p", *chances)
-        finite("change.machine_shift", *machine)
-        finite("change.core_shift", *clocks)
+        numbers = _NUMBERS(self)
+        # The common case. A run has tens of thousands.
+        if all_finite([*filter(None, numbers)]):
+            return
+        finite("change", *numbers[:5])
+        finite("change.p", *numbers[5:8])
+        finite("change.machine_shift", *numbers[8:10])
+        finite("change.core_shift", *numbers[10:])
 
     @property
     def adjusted(self) -> float | None:
@@ -210,7 +217,7 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     """
 
     current: SessionValue
-    stored: tuple[SessionValue, ...]
+    stored: SessionValues
     session_ids: tuple[str, ...]
     group: str
     better: Better = Better.LOWER

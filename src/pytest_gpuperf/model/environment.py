@@ -346,8 +346,10 @@ UNKNOWN = "unknown"
 WORKERS = "xdist_workers"
 # Soft fact: the UUID of the GPU.
 BOARD = "gpu_uuid"
+# Label or hash of the machine that holds the GPU, told if another GPU measured.
+MACHINE = "machine"
 # Soft facts of the machine that may change its speed.
-SOFT_MACHINE_FACTS = frozenset({"driver", BOARD, "platform"})
+SOFT_MACHINE_FACTS = frozenset({"driver", BOARD, MACHINE, "platform"})
 # Soft facts that differ between any two sessions.
 STATE_FACTS = frozenset({"sm_clock", "temperature"})
 # Other collectors that record the same calls. On an H200, event times were 20 to 60 us

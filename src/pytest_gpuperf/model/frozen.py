@@ -40,6 +40,10 @@ def replace(record: _S, /, **changes: object) -> _S:
     return msgspec.structs.replace(record, **changes)
 
 
+# For a field of a record that nobody has seen yet.
+force_setattr = msgspec.structs.force_setattr
+
+
 def with_checked(records: Iterable[_S], /, **columns: Iterable[object]) -> list[_S]:
     """
     Return copies of records with fields that the caller has checked.

@@ -26,7 +26,7 @@ from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.rule import suffices
 from pytest_gpuperf.judge.sides import unsteady_parameters
 from pytest_gpuperf.model.change import Against, Progress
-from pytest_gpuperf.model.environment import TEST
+from pytest_gpuperf.model.environment import BOARD, MACHINE, TEST, WORKERS
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace, stated
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import RecordKey
@@ -73,7 +73,7 @@ _TOLD_WAIT_S = 1.0
 _TOLD_LOST = 3
 # Soft facts that do not describe the software shared by both sides of a comparison. A
 # changed test is found by comparing the source of both sides.
-_OF_MACHINE = frozenset({"gpu_uuid", "xdist_workers", TEST})
+_OF_MACHINE = frozenset({BOARD, MACHINE, WORKERS, TEST})
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
     reason="the newest comparable session does not name a commit, or had edited files",

@@ -11,6 +11,7 @@ from pytest_gpuperf.baseline.history import (
     Restart,
     StoreChange,
     dropped_by,
+    shown_digits,
     stored_record,
     with_alone,
 )
@@ -371,8 +372,8 @@ def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
     for value in session.values:
         numbers = samples.get((value.metric, value.unit, value.source), ())
         if len(numbers) >= len(QUANTILES):
-            quantiles = tuple(quantile(numbers, share) for share in QUANTILES)
-            value = replace(value, quantiles=quantiles)  # noqa: PLW2901 - the same value, completed
+            shown = (shown_digits(quantile(numbers, share)) for share in QUANTILES)
+            value = replace(value, quantiles=tuple(shown))  # noqa: PLW2901 - the same value, completed
         values.append(value)
     return replace(session, values=tuple(values))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from pytest_gpuperf.judge.limit import (
 from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import comparable, may_change
-from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS, same_count
+from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 _DOUBTED = frozenset({PARAMETERS})
-_RAN_COUNT = attrgetter("session.ran_count")
 
 
 class Confirmed(Frozen, frozen=True, kw_only=True):
@@ -109,7 +107,7 @@ def _in_company(
     if ran_count is None:
         return cases
     for case, _ in cases:
-        if not all(map(same_count, map(_RAN_COUNT, case.stored), repeat(ran_count))):
+        if len(case.stored.listed.company(ran_count)) < len(case.stored):
             break
     else:  # The usual case.
         return cases
@@ -132,7 +130,7 @@ def _cases(
     if records[0].kind is Kind.RECORD and name not in held:
         held = {**held, name: None}  # A recorded number is at least shown.
     stored = suite.memory.sessions(records[0], held.keys())
-    session_id = suite.site.session_of(records[0].host).id
+    session = suite.site.session_of(records[0].host)
     cases: list[ComparedCase] = []
     for metric, most in held.items():
         # The first measurement reports a metric of which the test has no value.
@@ -144,7 +142,8 @@ def _cases(
                 stored,
                 metric=metric,
                 limit=most,
-                session_id=session_id,
+                session_id=session.id,
+                machine=session.machine,
                 across=suite.config.compare_across | across,
                 other_machines=other_machines,
                 default_limit=not (measured.max_regression or suite.config.names_limit),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pytest_gpuperf.model.environment import BOARD
+from pytest_gpuperf.model.environment import BOARD, MACHINE
 from pytest_gpuperf.model.verdict import FAILING, Clue, Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import escape
@@ -63,13 +63,21 @@ def other_board(*verdicts: Verdict) -> str:
     """Return the sentence about another GPU that explains worsenings, or "" without any."""
     found = [v for v in verdicts if v.origin and v.origin.clue is Clue.OTHER_BOARD]
     moves = [v.change.machine_shift or 0.0 for v in found if v.change is not None]
-    sides = {v.baseline.moved[BOARD]: None for v in found if v.baseline is not None}
+    sides = {_boards(v.baseline.moved): None for v in found if v.baseline is not None}
     if not moves or not sides:
         return ""
-    boards = (f"{display.board(now)}, not {display.board(was)}" for was, now in sides)
     most = "" if len(found) == 1 else "up to "
     moved = display.change(max(moves, key=abs), limits=())
     return escape(
-        f"another GPU than in the baseline ({'; '.join(boards)}): other tests and reference "
+        f"another GPU than in the baseline ({'; '.join(sides)}): other tests and reference "
         f"workloads are slower on it, and {most}{moved} is taken out"
     )
+
+
+def _boards(moved: Mapping[str, tuple[str, str]]) -> str:
+    """Return this run's GPU and the stored one, with their machines if those differ."""
+    was, now = map(display.board, moved[BOARD])
+    if MACHINE in moved:
+        then, here = moved[MACHINE]
+        was, now = f"{was} of {then}", f"{now} of {here}"
+    return f"{now}, not {was}"

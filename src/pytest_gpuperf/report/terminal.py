@@ -19,7 +19,7 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, HeaderNote, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.shard import Shard
-from pytest_gpuperf.model.verdict import FAILING, Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.escape import escape
@@ -378,12 +378,21 @@ def explanation_blocks(
 
 def _needing_words(run: Run) -> list[Verdict]:
     expected = expected_failures(run)
+    # The last line counts them. A strict run fails for them.
+    by_revision: set[RecordKey] = set()
+    if run.against is not None and "gpuperf_strict" not in run.header.options:
+        by_revision = {
+            v.key for v in run.verdicts if v.of_revision and v.outcome in JUDGED
+        }
     return [
         verdict
         for verdict in run.verdicts
         if verdict.outcome in _EXPLAINED
         and verdict.key.test_id not in expected
         and not words.building(verdict)
+        and not (
+            verdict.reason is Reason.TOO_FEW_SESSIONS and verdict.key in by_revision
+        )
     ]
 
 

@@ -622,7 +622,7 @@ def test_a_test_that_regressed_is_measured_again(stored: Repository) -> None:
 def test_a_test_is_found_in_an_older_session(stored: Repository) -> None:
     """The newest did not judge it, and each test is looked for by itself."""
     project = stored.project
-    project.write("1.5", "more.txt")
+    project.write("4", "more.txt")
     stored.commit("slower", same=1.0)
     ended = project.spawn(*CHANGED, "--gpuperf-update=new", "-ogpuperf_sessions=2")
     assert ended.returncode == 1, ended.stdout

@@ -107,6 +107,7 @@ def _values(draw: st.DrawFn) -> SessionValue:
         run_values=tuple(runs),
         half_widths=tuple(draw(st.lists(_finite.map(abs), max_size=3))),
         better=draw(st.none() | st.sampled_from(["lower", "higher", "neither"])),
+        quantiles=tuple(draw(st.lists(_finite, max_size=5))),
         cores=tuple(draw(_cores) for _ in runs) if known else (),
         series=draw(st.sampled_from([0, 0, 1])),
         alone_values=tuple(alone),

@@ -14,11 +14,13 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fakes.privileges import no_privileges
 from fakes.servers import PASSWORD, new_database, sql, url
 from pytest_gpuperf.baseline import engine, tables
+from pytest_gpuperf.baseline.history import shown_digits
 from pytest_gpuperf.baseline.protocol import Store
 from pytest_gpuperf.baseline.store import (
     Append,
@@ -112,6 +114,49 @@ def test_pruning_changes_no_comparison(place: str, tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "perf.db") as connection:
             assert [*connection.execute("SELECT COUNT(*) FROM detail")] == [(3,)]
         connection.close()
+
+
+@pytest.mark.parametrize(
+    "quantiles",
+    [
+        (9.505e-05, 9.702e-05, 9.8e-05, 9.996e-05, 1.039e-04),
+        (0.0, 1234.0, 1.235e6, 1.235e6, 1.236e6),
+        (-2.0, -1.0, 0.0, 0.001, 3.0),
+        (1 / 3, 0.34, 0.35, 0.36, 0.37),
+        (5e-324, 1e-300, 1.0, 1e300, 1.7e308),
+    ],
+)
+def test_quantiles_come_back_as_they_were(
+    place: str, tmp_path: Path, quantiles: tuple[float, ...]
+) -> None:
+    """With few digits, as a run stores them, with more, and far apart."""
+    store = open_store(place, tmp_path, create=True)
+    record = stored(1, values=(value(quantiles=quantiles), value("memory")))
+    store.write("gpu", [Append(record=record)])
+
+    ((loaded,),) = store.load("gpu").values()
+    ((gated,),) = store.load("gpu", quantiles=False).values()
+
+    found = {v.metric: v.quantiles for v in loaded.values}
+    assert found == {"time": quantiles, "memory": ()}
+    assert not any(v.quantiles for v in gated.values)
+
+
+def test_quantiles_of_few_digits_take_few_bytes() -> None:
+    """Five take 14 bytes, and not the 46 of five floats; those of old stores are read."""
+    quantiles = tuple(
+        shown_digits(1.0271e-4 * q) for q in (0.97, 0.99, 1.0, 1.02, 1.06)
+    )
+    record = stored(1, values=(value(quantiles=quantiles),))
+    numbers = {tables.metric_row(record.values[0]): 1}
+
+    content = tables.detail_bytes(record, numbers, record.soft_facts)
+
+    assert content is not None
+    assert len(content) <= 20
+    old = b"\0" + msgspec.msgpack.encode({"quantiles": {1: quantiles}})
+    for each in (content, old):
+        assert tables.quantiles_of(tables.detail_of(each)) == {1: quantiles}
 
 
 def names_of(store: Store, *, past: bool = False, test: str = TEST) -> list[str]:

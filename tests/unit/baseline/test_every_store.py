@@ -17,6 +17,7 @@ from pytest_gpuperf.baseline.store import (
     Drop,
     Move,
     Restart,
+    StoreChange,
     open_store,
 )
 from pytest_gpuperf.errors import BaselineMissingError
@@ -129,6 +130,51 @@ def test_sessions_have_the_order_of_arrival(store: Store) -> None:
     assert of_gpu.arrival == of_host.arrival > store.load(GPU)[key()][0].arrival
     assert store.slugs() == (HOST, GPU)
     assert store.other_slugs(GPU, [key(), key(OTHER)]) == {key(): (HOST,)}
+
+
+def test_heads_are_those_of_all_sessions(store: Store) -> None:
+    """Of every machine, each once."""
+    assert not store.heads()
+    heads = [session(n, branch=f"b{n}", machine=f"m{n}") for n in range(3)]
+    store.write(GPU, [Append(record=stored(session=head)) for head in heads[:2]])
+    store.write(HOST, [Append(record=stored(session=head)) for head in heads[1:]])
+    store.write(HOST, [Append(record=stored(session=heads[1], test_id=OTHER))])
+
+    assert sorted(store.heads(), key=lambda head: head.id) == heads
+
+
+def test_contents_are_what_is_loaded(store: Store) -> None:
+    """After a drop, an accept and a rename: the same sessions with the same measurements."""
+    facts = {"host-time": {"python_minor": "3.11"}}
+    for number in range(1, 6):
+        for test in (TEST, OTHER, "t.py::a", "t.py::b"):
+            record = stored(number, "time", "memory", test_id=test, facts=facts)
+            store.write(GPU, [Append(record=record)])
+    store.write(HOST, [Append(record=stored(5))])
+    ids = frozenset({"s0001", "s0002"})
+    changes: list[StoreChange] = [
+        Drop(key=key(OTHER), session_ids=ids),
+        Restart(record=stored(6, test_id="t.py::a")),
+        Move(key=key("t.py::c"), old=key("t.py::b"), renamed=True),
+        Drop(key=key("t.py::c"), session_ids=ids),
+    ]
+    store.write(GPU, changes)
+
+    for slug in (GPU, HOST):
+        loaded = store.load(slug)
+        expected = {
+            session_id: {
+                k for k, rs in loaded.items() for r in rs if r.session.id == session_id
+            }
+            for session_id in {r.session.id for rs in loaded.values() for r in rs}
+        }
+        contents = {each.session.id: each for each in store.contents(slug)}
+        assert {name: {*each.keys} for name, each in contents.items()} == expected
+        arrivals = {r.session.id: r.arrival for rs in loaded.values() for r in rs}
+        assert {name: each.arrival for name, each in contents.items()} == arrivals
+    versions = {each.session.id: each.python_minor for each in store.contents(GPU)}
+    assert versions["s0003"] == "3.11"
+    assert store.contents("other") == []
 
 
 def test_the_newest_twenty_and_the_oldest_three_count(store: Store) -> None:

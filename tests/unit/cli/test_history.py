@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import random
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -194,3 +197,60 @@ def test_a_pull_request_does_not_stand_in_mains_history(
     everything = capsys.readouterr().out
     assert "went away" in everything
     assert "left out" not in everything
+
+
+def fleet(place: str, folder: Path) -> None:
+    """Store ten sessions of each of six machines, of which the last becomes 8 % slower."""
+    draw = random.Random(2)
+    store = open_store(place, folder, create=True)
+    for day, number in itertools.product(range(10), range(6)):
+        session = Session(
+            id=f"s{day}{number}",
+            started_unix_s=1.78e9 + 86400.0 * day + number,
+            host="h",
+            branch="main",
+            machine=f"m{number}",
+        )
+        moved = 0.08 * (number == 5 and day >= 5)
+        records = [
+            StoredRecord(
+                key=RecordKey(test_id=f"test_a.py::test_{n:03}"),
+                session=session,
+                values=(
+                    SessionValue(
+                        metric="time",
+                        unit="s",
+                        source="host",
+                        run_values=(math.exp(moved + draw.gauss(0, 0.005)),),
+                    ),
+                ),
+            )
+            for n in range(250)
+        ]
+        store.write("xeon", [Append(record=record) for record in records])
+
+
+def test_one_test_is_read_of_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With some others, which tell of a machine the same as all do."""
+    monkeypatch.chdir(tmp_path)
+    fleet("sqlite:///perf.db", tmp_path)
+    moved = "m5 has been +8"
+    test = "test_a.py::test_004"
+
+    assert cli.main(["history", "--baseline=sqlite:///perf.db"]) == 0
+    whole = capsys.readouterr().out
+    # No one reads the values of this test any more, which is not among the others.
+    with contextlib.closing(sqlite3.connect("perf.db")) as connection, connection:
+        connection.execute(
+            "UPDATE value SET value = 'x' WHERE test IN "
+            "(SELECT id FROM test WHERE node = 'test_a.py::test_005')"
+        )
+    assert cli.main(["history", test, "--baseline=sqlite:///perf.db"]) == 0
+    named = capsys.readouterr().out
+
+    (of_whole,) = (line for line in whole.splitlines() if moved in line)
+    assert of_whole in named
+    assert f"{test} time [host] (xeon): 60 sessions on 6 machines" in named
+    assert cli.main(["history", "--baseline=sqlite:///perf.db"]) == 4

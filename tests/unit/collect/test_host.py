@@ -109,8 +109,8 @@ def test_the_stop_rule_is_asked_at_growing_counts(
     stop = StopAt(60)
     timing = host.measure(TimedCall(fn=clock.taking(then_ns=MS)), stop=stop)
 
-    assert stop.asked == [10, 15, 22, 33, 49, 73]
-    assert len(timing.samples) == 73
+    assert stop.asked == [10, 12, 15, 18, 22, 27, 33, 41, 51, 63]
+    assert len(timing.samples) == 63
 
 
 def test_the_budget_ends_what_never_has_enough(
@@ -1331,7 +1331,7 @@ def test_samples_are_taken_until_others_have_enough(clock: FakeClock) -> None:
 
 @pytest.mark.parametrize(
     ("interrupted", "count"),
-    [(0, 50), (20, 68)],  # of the first samples; asked ever more rarely
+    [(0, 42), (20, 72)],  # of the first samples; asked ever more rarely
 )
 def test_time_in_samples_that_nothing_interrupted_can_be_enough(
     clock: FakeClock, interrupted: int, count: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 
 THEN = (1.0, 1.01, 0.99, 1.02, 0.98)
@@ -25,7 +26,7 @@ def comparison(
     ids = tuple(f"s{n}" for n in range(len(then)))
     given = {
         "current": value(*now),
-        "stored": stored,
+        "stored": SessionValues.of(stored),
         "session_ids": ids,
         "group": "time",
     }

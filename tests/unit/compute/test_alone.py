@@ -23,6 +23,7 @@ from pytest_gpuperf.compute.machine import Residual
 from pytest_gpuperf.compute.spread import usual_spread
 from pytest_gpuperf.model.change import TimeBase
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.packed import SessionValues
 from unit.compute.comparing import comparison, value
 
 THEN = (1.0, 1.01, 0.99, 1.02, 0.98)
@@ -287,7 +288,7 @@ def test_an_offset_is_the_mean_of_the_sessions_that_know_it() -> None:
         replace(middle, alone_values=(1.1, 1.1, 1.1), suspected=True),
         newest,
     )
-    (test,) = contrasts([replace(now, stored=sessions)])
+    (test,) = contrasts([replace(now, stored=SessionValues.of(sessions))])
     plain, suspect = 1 / 2, 1 / (1 + math.pi / 6 + 4)
     found = own_offset(test, {"s0": 0.05})
 
@@ -304,7 +305,9 @@ def test_what_references_were_off_by_is_the_median_of_a_session() -> None:
     for alone in (1.1, 1.2, 1.9):
         now = comparison([1.0], (1.0, 1.0), fresh=True)
         known = replace(now.stored[0], alone_values=(alone,))
-        (test,) = contrasts([replace(now, stored=(known, now.stored[1]))])
+        (test,) = contrasts(
+            [replace(now, stored=SessionValues.of((known, now.stored[1])))]
+        )
         several.append(Twice(suite=test, alone=test))
 
     assert reference_gaps(several) == {"s0": pytest.approx(math.log(1.2))}
@@ -314,7 +317,7 @@ def test_a_value_alone_that_has_no_logarithm_tells_nothing() -> None:
     """On a log scale 0 is no offset."""
     now = comparison([1.0], (1.0, 1.0))
     known = replace(now.stored[0], alone_values=(0.0,))
-    (test,) = contrasts([replace(now, stored=(known, value(1.0)))])
+    (test,) = contrasts([replace(now, stored=SessionValues.of((known, value(1.0))))])
 
     assert own_offset(test) is None
 

@@ -15,6 +15,7 @@ from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.spread import usual_spread
 from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import THEN, comparison, value
 
@@ -22,7 +23,12 @@ from unit.compute.comparing import THEN, comparison, value
 def between(current: SessionValue, *stored: SessionValue) -> Comparison:
     """A comparison of sessions."""
     ids = tuple(f"s{n}" for n in range(len(stored)))
-    return Comparison(current=current, stored=stored, session_ids=ids, group="time")
+    return Comparison(
+        current=current,
+        stored=SessionValues.of(stored),
+        session_ids=ids,
+        group="time",
+    )
 
 
 def test_positive_values_are_compared_by_their_logarithms() -> None:
@@ -45,7 +51,7 @@ def test_others_are_shares_of_the_size_of_what_is_stored(now: float) -> None:
     (found,) = contrasts([between(value(now), *stored)])
 
     assert found.scale == 2.0
-    assert found.stored == [-1.0, 0.0, -2.0]
+    assert [*found.stored] == [-1.0, 0.0, -2.0]
     assert found.now == now / 2
     assert found.mean == -1.0
     assert found.relative(0.25) == 0.25
@@ -56,7 +62,7 @@ def test_what_is_stored_and_has_no_size_is_shared_by_one() -> None:
     """There is nothing else to divide by."""
     (found,) = contrasts([between(value(3.0), value(-1.0), value(1.0))])
 
-    assert (found.scale, found.now, found.stored) == (1.0, 3.0, [-1.0, 1.0])
+    assert (found.scale, found.now, [*found.stored]) == (1.0, 3.0, [-1.0, 1.0])
 
 
 def test_one_value_without_a_logarithm_is_enough() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from statistics import pstdev
 
 import msgspec
@@ -163,7 +164,7 @@ def test_session_that_no_core_explains_tells_no_slope(loop_s: float) -> None:
     assert without is not None
     assert alike is not None
 
-    def apart(sessions: tuple[SessionValue, ...]) -> float:
+    def apart(sessions: Sequence[SessionValue]) -> float:
         return math.log(sessions[1].run_values[0] / sessions[0].run_values[0])
 
     assert apart(alike.stored) == pytest.approx(apart(without.stored), abs=0.05)

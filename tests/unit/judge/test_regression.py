@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.compute.stats import mixed_tail
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference, StoredValue
 from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import baseline_spreads, first_look, machine_shifts
@@ -262,13 +263,26 @@ def test_a_confirmed_worsening_is_regressed() -> None:
     assert (verdict.baseline.first_commit, verdict.baseline.last_commit) == ("c0", "c4")
 
 
-@pytest.mark.parametrize("count", [1, 3, 40])
-def test_each_shard_has_its_share_of_the_alarms(count: int) -> None:
-    """After the floor of large runs: of eight shards, each has an eighth of the level."""
-    eighth = Policy(shard_count=8)
+def tail(deviations: float, dof: int) -> float:
+    """Return the chance that a value of Student's t, of deviation 1, is larger."""
+    return mixed_tail([(1.0, dof, deviations * math.sqrt(dof / (dof - 2)))])
 
-    assert eighth.level(count) == pytest.approx(POLICY.level(count) / 8)
-    assert 8 * eighth.level(10_000) == pytest.approx(0.005)
+
+@pytest.mark.parametrize("shard_count", [2, 8, 64])
+@pytest.mark.parametrize("pair_count", [1, 3, 40])
+def test_shards_alarm_as_seldom_as_one_run(pair_count: int, shard_count: int) -> None:
+    """All of them together, also if sessions have heavier tails than is assumed."""
+
+    def alarms(policy: Policy) -> float:
+        level, low, high = policy.level(pair_count), 0.0, 1e3
+        while high - low > 1e-9:
+            middle = (low + high) / 2
+            low, high = (middle, high) if tail(middle, 6) > level else (low, middle)
+        return tail(low, 3)
+
+    together = shard_count * alarms(Policy(shard_count=shard_count))
+
+    assert 0.6 * alarms(POLICY) < together < alarms(POLICY)
 
 
 def test_a_shard_must_be_surer_than_a_whole_run() -> None:

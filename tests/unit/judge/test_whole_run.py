@@ -11,7 +11,8 @@ import pytest
 
 from pytest_gpuperf.compute.change import changes
 from pytest_gpuperf.compute.spread import usual_spread
-from pytest_gpuperf.judge.case import Case, Policy, newest_case
+from pytest_gpuperf.judge.case import Case, Policy
+from pytest_gpuperf.judge.history import newest_case
 from pytest_gpuperf.judge.look import baseline_spreads, first_look
 from pytest_gpuperf.judge.regression import settle, shown, smallest_seen
 from pytest_gpuperf.judge.rule import comparable

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import random
 from collections.abc import Callable
 
 import pytest
@@ -90,6 +92,36 @@ def test_the_gpus_are_asked_for_once_and_only_where_somebody_needs_them() -> Non
 
     assert (process.device(), process.no_device_reason()) == (None, "no driver")
     assert (before, len(queries)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "least", "most_count"),
+    # The interval is one of 99 %. The bounds are two standard errors off 0.97 and 0.9,
+    # which larger simulations reach.
+    [(0.0, 0.98, 12), (0.5, 0.956, 30), (0.9, 0.876, 41)],
+)
+def test_the_printed_interval_holds_the_median_of_correlated_samples(
+    correlation: float, least: float, most_count: float
+) -> None:
+    """Clear correlation takes more samples, and independent samples remain few."""
+    chance, held, count, total_count = random.Random(17), 0, 600, 0
+    own = math.sqrt(1 - correlation**2)
+    for _ in range(count):
+        clock, last, times_ns = FakeClock(), chance.gauss(0, 1), []
+        for _ in range(60):
+            times_ns.append(round(10 * MS * (1 + 0.001 * last)))
+            last = correlation * last + own * chance.gauss(0, 1)
+        request = timed_call(PLAN, clock.taking(*times_ns, then_ns=MS), (), {})
+        bench = bench_of(site(Config(root="/"), clock))
+        record, _ = bench.measurer.timed(KEY, request, plan=PLAN)
+        estimate = record.estimates[0]
+        assert estimate.low is not None
+        assert estimate.high is not None
+        held += estimate.low <= 0.01 <= estimate.high
+        total_count += estimate.sample_count or 0
+
+    assert held / count >= least
+    assert total_count / count <= most_count
 
 
 @pytest.mark.parametrize(

@@ -1002,6 +1002,39 @@ def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> N
 
 
 @pytest.mark.parametrize(
+    ("options", "outcome", "is_explained"),
+    [
+        ({}, Outcome.UNCHANGED, False),
+        ({"gpuperf_strict": "true"}, Outcome.UNCHANGED, True),
+        ({}, Outcome.INCONCLUSIVE, True),
+    ],
+)
+def test_a_young_baseline_is_counted_where_a_revision_decided(
+    options: dict[str, str], outcome: Outcome, is_explained: bool
+) -> None:
+    """Too few sessions need no block if the revision decided, unless they fail the run."""
+    young = runs.changed(
+        "test_gemm[4096]",
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_SESSIONS,
+        runs.change(0.012, 172e-6),
+        baseline=runs.SPAN,
+    )
+    decided = replace(SLOWER, outcome=outcome, reason=Reason.WITHIN_NOISE)
+    record = runs.record("test_gemm[4096]", runs.time_of(172e-6))
+    run = runs.run((record,), (young, decided))
+    run = replace(
+        run,
+        against=Against(revision="v1.2", block_count=8),
+        header=replace(run.header, options=options),
+    )
+    said = screen(below_title(run))
+
+    assert ("the baseline has too few sessions" in said) is is_explained
+    assert "too few sessions" in said.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     ("against", "text"),
     [
         (

@@ -55,8 +55,9 @@ _LEAST_S = 10.0
 # More samples would narrow the spread inside this process only, which is not what
 # limits a verdict. A short noisy call takes 25 ms instead of its whole budget.
 _MOST_SAMPLES = 4096
-# The stop rule sorts all samples, so it is called at 10, 15, 22, 33 … samples.
-_CHECK_GROWTH = 1.5
+# The stop rule sorts all samples, so it is called at 10, 12, 15, 18 … samples. Few more show
+# that a correlation was none.
+_CHECK_GROWTH = 1.25
 # Most samples may be interrupted, and each check looks at all of them.
 _LATE_FRACTION = 0.1
 # Fraction of a block. A brief wait in a block that computes is not a sign of waiting.
