@@ -394,7 +394,6 @@ _Given: TypeAlias = "tuple[str, object, int | None]"
 
 
 def _holds_nothing(request: TimedCall) -> bool:
-    """Return True for a function without arguments and variables of its own, as most are."""
     fn = request.fn
     if request.args or request.kwargs or request.inputs or request.setup is not None:
         return False
