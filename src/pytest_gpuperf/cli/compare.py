@@ -57,7 +57,8 @@ from pytest_gpuperf.judge.files import (
     with_known_spread,
 )
 from pytest_gpuperf.judge.look import first_look
-from pytest_gpuperf.judge.regression import settle, shown, with_kernels
+from pytest_gpuperf.judge.origin import with_kernels
+from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.judge.tally import revision_verdicts
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import replace

@@ -246,7 +246,7 @@ def _contrast(comparison: Comparison) -> Contrast:
     share, floor = 1.0, 0.0
     lowest = highest = None
     # Skipped in the usual case of one process per session.
-    if len(values) > len(then) + 1:
+    if len(values) > len(then.interrupted) + 1:
         rest = iter(scaled)
         several = (*(then.counts or [1] * len(then)), len(current))
         runs = [list(islice(rest, count)) for count in several]

@@ -63,7 +63,7 @@ _OTHER_SLOPES = max(_USUAL_SLOPE, _MOST_SLOPE - _USUAL_SLOPE)
 # is further off was not slowed by the core.
 _MOST_CHANGE = 0.2
 _LOOP, _CORES = attrgetter("loop_s"), attrgetter("cores")
-_OF_CORE = (_LOOP, attrgetter("slope"), attrgetter("precision"))
+_SLOPES = attrgetter("slope", "precision")
 # Neighbours, clocks and kinds of core change the time of a loop by less.
 _MOST_RATIO = 10
 # Assumed variance of the loop's logarithm between two releases or builds of Python.
@@ -245,43 +245,53 @@ def at_one_speed(
         or for half of the stored sessions, if the loops differ by more than a core can, or if
         a value is not positive.
     """
-    if not current.cores:
+    values = stored if type(stored) is SessionValues else SessionValues.of(stored)
+    known, count = values, len(values.interrupted)
+    loops_s = values.cores[0]
+    if not (current.cores and loops_s):
         return None
-    values, known = _with_cores(stored)
-    if known is None or 2 * len(known) <= len(values):
+    if any(map(math.isnan, loops_s)):  # Unusual: some sessions lack the speed.
+        known = SessionValues.of([*filter(_CORES, values)])
+    if 2 * len(known.interrupted) <= count:
         return None
-    runs, now = known.runs, current.run_values
+    runs, now, counts = known.runs, current.run_values, known.counts
     if min(values.runs) <= 0 or min(now) <= 0:
         return None
-    of_stored, of_now = _Timed(runs, *known.cores), _of_session(current)
+    loops = [*map(math.log, known.cores[0])]
+    now_loops = [*map(math.log, map(_LOOP, current.cores))]
     # Current processes are compared among themselves only, because the change between
     # current and stored ones is still unknown. So are those of the suite and those alone.
-    groups = [of_stored, of_now]
+    groups: list[_Timed] = [
+        (runs, loops, zip(*known.cores[1:], strict=True)),
+        (now, now_loops, map(_SLOPES, current.cores)),
+    ]
     if also is not None and also.cores and min(also.run_values) > 0:
-        groups.append(_of_session(also))
+        of_also = [*map(math.log, map(_LOOP, also.cores))]
+        groups.append((also.run_values, of_also, map(_SLOPES, also.cores)))
     slope, precision = _slope(groups)
-    loops, now_loops = of_stored.logs, of_now.logs
     apart = max(*loops, *now_loops) - min(*loops, *now_loops)
     if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
-    usual = _mean_of_sessions(loops, known.counts)
-    stored_runs = _at_speed(runs, loops, usual, slope)
-    now_runs = _at_speed(now, now_loops, usual, slope)
+    means = loops if counts is None else _means(loops, counts)
+    usual = math.fsum(means) / len(means)
+    every = _at_speed([*runs, *now], [*loops, *now_loops], usual, slope)
     # A value measured alone is compared with the suite's, so both need one speed.
-    alone = {
-        place: _alone_at_speed(value, usual, slope)
-        for place, value in known.odd.items()
-        if value.alone_values
-    }
+    alone = {}
+    if known.odd:
+        alone = {
+            place: _alone_at_speed(value, usual, slope)
+            for place, value in known.odd.items()
+            if value.alone_values
+        }
     now_alone = _alone_at_speed(current, usual, slope) if current.alone_values else ()
-    if math.inf in chain(stored_runs, now_runs, now_alone, *alone.values()):
+    if math.inf in chain(every, now_alone, *alone.values()):
         return None  # No float holds a converted value.
-    converted = known.with_runs(stored_runs, alone)
+    converted = known.with_runs(every[: len(runs)], alone)
     distance = _core_distance(
         (median(now_loops) if len(now_loops) > 1 else now_loops[0]) - usual
     )
     (at_speed,) = with_checked(
-        (current,), run_values=(tuple(now_runs),), alone_values=(now_alone,)
+        (current,), run_values=(tuple(every[len(runs) :]),), alone_values=(now_alone,)
     )
     return AtOneSpeed(
         current=at_speed,
@@ -294,32 +304,16 @@ def at_one_speed(
     )
 
 
-def _with_cores(
-    stored: Sequence[SessionValue],
-) -> tuple[SessionValues, SessionValues | None]:
-    """Return all sessions, and those with a known speed of the core, or None without any."""
-    values = SessionValues.of(stored)
-    loops, _, _ = values.cores
-    if not loops:
-        return values, None
-    if not any(map(math.isnan, loops)):  # The usual case: all are known.
-        return values, values
-    return values, SessionValues.of([*filter(_CORES, values)])
-
-
 def _merged(values: SessionValues, converted: SessionValues) -> SessionValues:
     """Return sessions with those of a known speed converted."""
     of_known = iter(converted)
     return SessionValues.of([next(of_known) if s.cores else s for s in values])
 
 
-def _mean_of_sessions(loops: Sequence[float], counts: Sequence[int] | None) -> float:
-    """Return the mean of the sessions' mean loops."""
-    if counts is None:
-        return math.fsum(loops) / len(loops)
+def _means(loops: Sequence[float], counts: Iterable[int]) -> list[float]:
+    """Return the mean of each session's loops."""
     rest = iter(loops)
-    means = [math.fsum(islice(rest, count)) / count for count in counts]
-    return math.fsum(means) / len(means)
+    return [math.fsum(islice(rest, count)) / count for count in counts]
 
 
 def followed_share(*, squares: float, products: float, noise: float) -> FollowedShare:
@@ -501,38 +495,23 @@ def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     return loop, middle, deviation**2 / min(len(times), _MOST_SAMPLES)
 
 
-class _Timed:
-    """Processes that are compared among themselves, with the loops of their cores."""
-
-    __slots__ = ("logs", "precisions", "slopes", "values")
-
-    def __init__(
-        self,
-        values: Sequence[float],
-        loops: Iterable[float],
-        slopes: Sequence[float],
-        precisions: Sequence[float],
-    ) -> None:
-        self.values, self.slopes, self.precisions = values, slopes, precisions
-        self.logs = [*map(math.log, loops)]
-
-
-def _of_session(session: SessionValue) -> _Timed:
-    loops, slopes, precisions = ([*map(number, session.cores)] for number in _OF_CORE)
-    return _Timed(session.run_values, loops, slopes, precisions)
+# Processes that are compared among themselves: the value of each, the logarithm of its loop,
+# and its slope with the precision.
+_Timed: TypeAlias = (
+    "tuple[Sequence[float], Sequence[float], Iterable[tuple[float, float]]]"
+)
 
 
 def _slope(groups: Iterable[_Timed]) -> tuple[float, float]:
     """Return the power of a test and the precision."""
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
-    for group in groups:
-        for slope, of_slope in zip(group.slopes, group.precisions, strict=True):
+    for values, loops, slopes in groups:
+        for slope, of_slope in slopes:
             weighted += slope * of_slope
             precision += of_slope
-        loops = group.logs
         if len(loops) <= 1:
             continue  # A single process shows no power.
-        times = [*map(math.log, group.values)]
+        times = [*map(math.log, values)]
         usual_loop = median(loops)
         rests = [*map(sub, times, map(mul, repeat(_USUAL_SLOPE), loops))]
         usual_rest = median(rests)

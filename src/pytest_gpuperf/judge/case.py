@@ -753,28 +753,6 @@ def _comparable(
     return equal, NO_FACTS, ()
 
 
-def comparable_sessions(
-    value: SessionValue,
-    record: StoredRecord,
-    sessions: Sequence[StoredRecord],
-    *,
-    across: Collection[str] = (),
-) -> int:
-    """
-    Count the stored sessions that a value of today may be compared with.
-
-    Args:
-        value: The value.
-
-        record: The session of the value.
-
-        sessions: The stored sessions of the same measurement.
-
-        across: Facts that may differ.
-    """
-    return len(values_alike(value, record, sessions, across=across))
-
-
 def unsteady_tests(records: Iterable[Record]) -> frozenset[str]:
     """Return the ids of the tests whose parameters differ between the records."""
     digests: dict[str, set[str]] = {}

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.change import changes, is_exact, usual_spreads
-from pytest_gpuperf.compute.contrast import contrasts
-from pytest_gpuperf.compute.machine import common_moves
 from pytest_gpuperf.compute.spread import UsualSpread
 from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.config import Config, ConfirmBy, Update
@@ -28,14 +26,12 @@ from pytest_gpuperf.judge.rule import (
     CLOCK_STEP,
     clock_of,
     comparable,
-    confirmed_comparison,
     group_of,
     reference_comparisons,
     suffices,
     worsening_of,
 )
 from pytest_gpuperf.model.change import Change, Comparison, Sureness
-from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
 from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.packed import SessionValues
@@ -45,38 +41,15 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
 )
-from pytest_gpuperf.model.run import MachineShift
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.judge.confirmation import Confirmation, Retest
+    pass
 
 Name = tuple[RecordKey, str]
 
 # No machine was seen to move most tests of a class by more than this and to leave the
 # reference workloads alone (docs/judging.md section 2). [fraction]
 _FARTHEST_MOVE = 0.25
-
-
-# The multiples of this fraction of a circle never lie close together, for any number of
-# multiples. Any first part of the tests in this order comes from all over the run.
-_GOLDEN_FRACTION = (math.sqrt(5) - 1) / 2
-
-
-class Candidate(Frozen, frozen=True, kw_only=True):
-    """
-    A test that may be measured alone.
-
-    Attributes:
-        test_id: The test.
-
-        alone_count: Number of stored sessions that measured the test alone.
-
-        duration_s: Duration of the test in the suite, with its setup [s].
-    """
-
-    test_id: str
-    alone_count: int
-    duration_s: float
 
 
 class Look(BulkRecord, frozen=True, kw_only=True):
@@ -465,131 +438,3 @@ def _some_of(
                 ids[place * len(ids) // count] for place in range(count)
             )
     return tuple(chosen)
-
-
-def draw_alone(
-    candidates: Sequence[Candidate], *, budget_s: float, turn: int
-) -> tuple[str, ...]:
-    """
-    Choose the tests to measure alone, and return their ids in the order of the run.
-
-    Tests with the fewest stored alone values come first, spread over the whole run. As many
-    tests as controls are drawn, however long they take, and more if they fit into the
-    budget.
-
-    Args:
-        candidates: The tests that may be measured, in the order of the run.
-
-        budget_s: Time limit for all chosen tests together [s].
-
-        turn: Number of sessions stored before. The next session starts elsewhere in the
-            run, so that tests that fail alone, and never get a value, do not block the
-            rest.
-    """
-    order = sorted(
-        range(len(candidates)),
-        key=lambda place: (
-            candidates[place].alone_count,
-            (place + turn) * _GOLDEN_FRACTION % 1.0,
-        ),
-    )
-    drawn: list[int] = []
-    spent_s = 0.0
-    for place in order:
-        duration_s = candidates[place].duration_s
-        if len(drawn) < POLICY.control_count or spent_s + duration_s <= budget_s:
-            drawn.append(place)
-            spent_s += duration_s
-    return tuple(candidates[place].test_id for place in sorted(drawn))
-
-
-def confirmations(
-    first: FirstLook, retests: Mapping[str, Retest], here: Host | None = None
-) -> dict[Name, Confirmation]:
-    """
-    Return the results of fresh processes for all suspected cases and controls.
-
-    Args:
-        first: The first look at the run.
-
-        retests: The results of fresh processes, by test id.
-
-        here: The host of the fresh processes, or None if unknown.
-    """
-    if not (retests or first.elsewhere):
-        return {}
-    from pytest_gpuperf.judge.confirmation import (
-        confirmation_elsewhere,
-        confirmation_of,
-    )
-
-    confirmed: dict[Name, Confirmation] = {}
-    controls: Collection[str] = frozenset(first.controls)
-    elsewhere = frozenset(first.elsewhere)
-    for case, look in zip(first.cases, first.looks, strict=True):
-        if look.suspect and case.key.test_id in elsewhere:
-            confirmed[case.name] = confirmation_elsewhere(case, here)
-            continue
-        retest = retests.get(case.key.test_id)
-        control = case.key.test_id in controls
-        if retest is not None and (control or look.suspect):
-            confirmed[case.name] = confirmation_of(case, retest, control=control)
-    return confirmed
-
-
-def machine_shifts(
-    cases: Sequence[Case],
-    confirmed: Mapping[Name, Confirmation],
-    *,
-    references: Sequence[Reference] = (),
-) -> tuple[MachineShift, ...]:
-    """
-    Return the machine drift of every class with a suspect, measured on the controls.
-
-    If the tests of a class changed between the suite and the fresh processes and the
-    reference workloads did not, the drift is that of the reference workloads.
-
-    Args:
-        cases: All pairs of test and metric of the run.
-
-        confirmed: The results of fresh processes, by the name of the case.
-
-        references: Times of reference workloads in fresh processes.
-    """
-    classes: dict[str, Case] = {}
-    suspects: list[Comparison] = []
-    controls: list[Comparison] = []
-    names: dict[str, list[str]] = {}
-    for case in cases:
-        confirmation = confirmed.get(case.name)
-        if confirmation is None or not confirmation.run_values:
-            continue
-        comparison = confirmed_comparison(case, POLICY, confirmation)
-        if comparison is not None and not is_exact(comparison):
-            classes[comparison.shift_group] = case
-            (controls if confirmation.control else suspects).append(comparison)
-            if confirmation.control:
-                names.setdefault(comparison.shift_group, []).append(case.key.test_id)
-    witnesses = reference_comparisons(references, suspects, fresh=True)
-    # Needed only by runs with fresh processes.
-    from pytest_gpuperf.compute.suspects import classes_apart
-
-    # A move common to the tests that no reference workload shares is not drift.
-    apart = classes_apart(controls, witnesses)
-    controls = [c for c in controls if c.shift_group not in apart]
-    groups = {comparison.shift_group for comparison in suspects}
-    moves = common_moves(contrasts([*controls, *witnesses]))
-    return tuple(
-        MachineShift(
-            bound_class=classes[group].bound_class,
-            metric=classes[group].metric.name,
-            effect=math.expm1(move.log_shift),
-            control_count=move.control_count,
-            moved=abs(move.log_shift) > math.log1p(POLICY.noise_threshold),
-            controls=()
-            if group in apart
-            else tuple(dict.fromkeys(names.get(group, ()))),
-        )
-        for group, move in sorted(moves.items())
-        if group in groups
-    )

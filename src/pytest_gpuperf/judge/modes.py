@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.case import (
     OVERSUBSCRIBED,
     Case,
-    Reference,
 )
 from pytest_gpuperf.model.change import Change, Comparison
-from pytest_gpuperf.model.environment import Host
-from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import SeenValue
 
 if TYPE_CHECKING:
@@ -151,31 +147,6 @@ def text_of_interruptions(
     if current.interrupted:
         return "" if all(stored) else _INTERRUPTED
     return _UNINTERRUPTED if 2 * sum(stored) > len(stored) else ""
-
-
-def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]:
-    """
-    Return how many times as slow reads beyond a core's caches are, by host.
-
-    Args:
-        references: Times of reference workloads in this session, the stored sessions and
-            the fresh processes, which count where they are faster.
-
-    Returns:
-        The factor against the slowest stored session. A host without such reads, now or in
-        a stored session, is left out.
-    """
-    factors: dict[Host | None, float] = {}
-    for reference in references:
-        stored = [median(s.value.run_values) for s in reference.stored]
-        now = [
-            median(value.run_values)
-            for value in (reference.current, reference.fresh)
-            if value is not None
-        ]
-        if reference.bound_class is BoundClass.CACHE and stored and now:
-            factors[reference.host] = min(now) / max(stored)
-    return factors
 
 
 def _seen(case: Case, session_id: str, *, alone: bool = False) -> SeenValue:

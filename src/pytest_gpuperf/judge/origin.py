@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
 from pytest_gpuperf.judge.case import NO_FACTS, Facts, same_code
+from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import (
     BOARD,
     SOFT_MACHINE_FACTS,
@@ -18,7 +20,8 @@ from pytest_gpuperf.model.environment import (
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.identity import Sameness
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import Record, StoredRecord
+from pytest_gpuperf.model.record import Record, Role, StoredRecord
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
     Cause,
@@ -28,6 +31,7 @@ from pytest_gpuperf.model.verdict import (
     Outcome,
     Reason,
     Verdict,
+    VerdictEvidence,
 )
 
 # Causes of an undecided verdict that already tell the origin.
@@ -240,3 +244,53 @@ def _of_commits(verdict: Verdict, background: Background) -> OriginEvidence | No
     if (facts or shift is not None) and not is_steady:
         return None
     return OriginEvidence(origin=Origin.CODE, clue=Clue.OTHER_COMMIT, names=facts)
+
+
+def with_kernels(
+    verdict: Verdict, records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> Verdict:
+    """
+    Add the kernels of then and now to a verdict, with their times.
+
+    Args:
+        verdict: The verdict on a change.
+
+        records: All records of the same measurement. If there are fresh processes, only
+            they count.
+
+        sessions: The stored sessions of the same measurement.
+    """
+    evidence = verdict.evidence or VerdictEvidence()
+    moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+    if verdict.of_revision or not (moved or evidence.kernels is not None):
+        return verdict
+    deciding = [record for record in records if record.role is Role.CONFIRM] or records
+    then, now = evidence.kernels or (
+        usual_choice([session.choice for session in sessions]),
+        usual_choice([record.choice for record in deciding]),
+    )
+    if None in {then.choice, now.choice}:
+        return verdict
+    kernels = evidence.kernels
+    if then.choice != now.choice:
+        kernels = (
+            named(then, _known(then.choice, records, sessions)),
+            named(now, _known(now.choice, records, sessions)),
+        )
+    own_number = verdict.estimate is not None and verdict.estimate.source == Source.USER
+    found = None
+    if not own_number:
+        found = account(
+            [session.kernels for session in sessions if session.choice == then.choice],
+            totals_of(deciding, now.choice),
+        )
+    if kernels is None and found is None:
+        return verdict
+    return replace(verdict, evidence=replace(evidence, kernels=kernels, account=found))
+
+
+def _known(
+    choice: str | None, records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> Sequence[Sequence[KernelTotal]]:
+    seen = totals_of(records, choice)
+    return seen or [one.kernels for one in sessions if one.choice == choice]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
 from pytest_gpuperf.compute.drift import LEAST_SESSIONS
-from pytest_gpuperf.compute.stats import relative_change
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
-from pytest_gpuperf.judge.modes import cache_slowdowns
 from pytest_gpuperf.judge.rule import (
     Ruling,
     comparable,
@@ -24,16 +23,13 @@ from pytest_gpuperf.judge.rule import (
     verdict_of,
     worsening_of,
 )
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Record, Role, StoredRecord
-from pytest_gpuperf.model.sample import Source
+from pytest_gpuperf.model.environment import Host
+from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import (
     Outcome,
     Reason,
     Verdict,
-    VerdictEvidence,
 )
 
 if TYPE_CHECKING:
@@ -130,6 +126,31 @@ def settle(
     from pytest_gpuperf.judge.drift import with_drifts
 
     return with_drifts(decided, cases, references, policy)
+
+
+def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]:
+    """
+    Return how many times as slow reads beyond a core's caches are, by host.
+
+    Args:
+        references: Times of reference workloads in this session, the stored sessions and
+            the fresh processes, which count where they are faster.
+
+    Returns:
+        The factor against the slowest stored session. A host without such reads, now or in
+        a stored session, is left out.
+    """
+    factors: dict[Host | None, float] = {}
+    for reference in references:
+        stored = [median(s.value.run_values) for s in reference.stored]
+        now = [
+            median(value.run_values)
+            for value in (reference.current, reference.fresh)
+            if value is not None
+        ]
+        if reference.bound_class is BoundClass.CACHE and stored and now:
+            factors[reference.host] = min(now) / max(stored)
+    return factors
 
 
 def shown(
@@ -385,154 +406,3 @@ def _by_itself(
 def _adjusted(p_values: Sequence[float | None], count: int) -> list[float]:
     adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
-
-
-# A case that is unchanged in fresh processes may still be better by a whole limit. With
-# a gap of two limits, the value of the suite lies beyond the limit in any case
-# (docs/judging.md section 2).
-_GAP_LIMITS = 2.0
-# At this distance the p-value of the test alone is enough: noise hardly makes a value
-# larger by a half, and with few sessions no adjusted p-value of a test is small
-# (docs/judging.md section 2).
-_FAR = 0.5
-_CLEARED = frozenset({Outcome.UNCHANGED, Outcome.BLIND, Outcome.IMPROVED})
-
-
-def with_suite(
-    verdicts: Sequence[Verdict],
-    cases: Sequence[Case],
-    looks: Sequence[Look],
-    policy: Policy = POLICY,
-    *,
-    strict: bool = False,
-) -> tuple[Verdict, ...]:
-    """
-    Add the change seen in the suite to verdicts, if far worse than in fresh processes.
-
-    The change is reported for a suspect that was measured again and did not regress.
-    (Without a second measurement the value is the first one, and there is no gap.) The
-    first value must be a regression by the rule of the whole run, and the whole interval of
-    its samples must lie more than two limits from the value of the fresh processes. If the
-    interval lies very far from that value, the probability of the test alone is enough.
-
-    Args:
-        verdicts: The verdicts of the gated cases, by fresh processes if there were any.
-
-        cases: All pairs of test and metric of the run.
-
-        looks: The first look at the cases, in the same order.
-
-        policy: The rule's constants.
-
-        strict: Whether such a test becomes undecided, instead of only being reported.
-    """
-    likely = [
-        (case, look.change.p_worse)
-        for case, look in zip(cases, looks, strict=True)
-        if case.limit is not None
-        and look.change is not None
-        and look.change.p_worse is not None
-    ]
-    adjusted = holm([p_value for _, p_value in likely])
-    level = policy.level(len(likely))
-    # The smallest gap to report, for every case unlikely to be noise.
-    least = {
-        case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
-        for (case, p_value), sure in zip(likely, adjusted, strict=True)
-        if p_value < policy.alpha
-    }
-    by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
-    return tuple(
-        _with_suite(verdict, *by_name[name], least[name], strict=strict)
-        if (name := (verdict.key, verdict.metric)) in least
-        else verdict
-        for verdict in verdicts
-    )
-
-
-def with_kernels(
-    verdict: Verdict, records: Sequence[Record], sessions: Sequence[StoredRecord]
-) -> Verdict:
-    """
-    Add the kernels of then and now to a verdict, with their times.
-
-    Args:
-        verdict: The verdict on a change.
-
-        records: All records of the same measurement. If there are fresh processes, only
-            they count.
-
-        sessions: The stored sessions of the same measurement.
-    """
-    evidence = verdict.evidence or VerdictEvidence()
-    moved = verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
-    if verdict.of_revision or not (moved or evidence.kernels is not None):
-        return verdict
-    # Needed only where a value moved.
-    from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
-
-    deciding = [record for record in records if record.role is Role.CONFIRM] or records
-    then, now = evidence.kernels or (
-        usual_choice([session.choice for session in sessions]),
-        usual_choice([record.choice for record in deciding]),
-    )
-    if None in {then.choice, now.choice}:
-        return verdict
-    kernels = evidence.kernels
-    if then.choice != now.choice:
-        kernels = (
-            named(then, _known(then.choice, records, sessions)),
-            named(now, _known(now.choice, records, sessions)),
-        )
-    own_number = verdict.estimate is not None and verdict.estimate.source == Source.USER
-    found = None
-    if not own_number:
-        found = account(
-            [session.kernels for session in sessions if session.choice == then.choice],
-            totals_of(deciding, now.choice),
-        )
-    if kernels is None and found is None:
-        return verdict
-    return replace(verdict, evidence=replace(evidence, kernels=kernels, account=found))
-
-
-def _known(
-    choice: str | None, records: Sequence[Record], sessions: Sequence[StoredRecord]
-) -> Sequence[Sequence[KernelTotal]]:
-    from pytest_gpuperf.compute.kernels import totals_of
-
-    seen = totals_of(records, choice)
-    return seen or [one.kernels for one in sessions if one.choice == choice]
-
-
-def _with_suite(
-    verdict: Verdict, case: Case, look: Look, least_gap: float, *, strict: bool
-) -> Verdict:
-    first, alone = look.change, verdict.change
-    if first is None or alone is None or case.estimate is None:
-        return verdict
-    lacks = verdict.evidence is not None and bool(verdict.evidence.lacking)
-    # With several processes, all but the first are fresh processes already.
-    if verdict.outcome is Outcome.REGRESSED or first.run_count > 1 or lacks:
-        return verdict
-    if first.effect is None or alone.effect is None:  # No change is relative to 0.
-        return verdict
-    sign = case.sign
-    fresh = min((sign * effect for effect in verdict.confirmations), default=0.0)
-    # All fresh processes have most of it, too. A strict run must not be cleared by that.
-    is_alone = verdict.outcome not in _CLEARED and fresh > sign * first.effect / 2
-    # Machine drift is both included and corrected for, and the smaller gap counts.
-    worst_alone = max(sign * alone.effect, sign * _relative(alone.current, alone))
-    # The better end of the interval, because a short disturbance widens the interval.
-    end = case.estimate.high if sign < 0 else case.estimate.low
-    best = case.estimate.value if end is None else end
-    if is_alone or sign * _relative(best, first) - worst_alone <= least_gap:
-        return verdict
-    marked = replace(verdict, in_suite=first)
-    if not strict or verdict.outcome not in _CLEARED:
-        return marked
-    return replace(marked, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOWER_IN_SUITE)
-
-
-def _relative(value: float, change: Change) -> float:
-    return relative_change(value, change.reference)

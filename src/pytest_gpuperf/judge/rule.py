@@ -21,11 +21,6 @@ from pytest_gpuperf.judge.case import (
     StoredValues,
     direction,
 )
-from pytest_gpuperf.judge.modes import (
-    seen_before,
-    text_of_interruptions,
-    text_of_oversubscription,
-)
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import BOARD, MACHINE, WORKERS, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -194,7 +189,8 @@ def rule(
         if undecided or cause is Cause.OTHER_ALONE
         else None
     )
-    if (outcome, reason) in _DOUBTED and not _by_equality(case, ruling):
+    is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
+    if (outcome, reason) in _DOUBTED and not is_exact:
         doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
@@ -216,17 +212,13 @@ def rule(
 
 def _by_numbers(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Reason]:
     limit = case.limit or 0.0
-    if _by_equality(case, ruling):
+    # The numbers of two sets may differ, and each set is exact.
+    if ruling.change.exact or case.metric.name == KERNEL_SET:
         return _by_count(case, ruling, limit)
     outcome, reason = _by_evidence(ruling, limit, policy)
     if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
         return Outcome.BLIND, Reason.NOT_DETECTABLE
     return outcome, reason
-
-
-def _by_equality(case: Case, ruling: Ruling) -> bool:
-    # The numbers of two sets may differ, and each set is exact.
-    return ruling.change.exact or case.metric.name == KERNEL_SET
 
 
 _SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
@@ -271,6 +263,13 @@ def _doubt_of(
     case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return a cause outside the code that may explain a change, or None."""
+    # Needed only where a value moved.
+    from pytest_gpuperf.judge.modes import (
+        seen_before,
+        text_of_interruptions,
+        text_of_oversubscription,
+    )
+
     compared = comparison_of(case, policy, ruling.confirmation)
     alike = seen_before(case, compared, ruling.confirmation, ruling.change)
     if alike:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, chain, islice, repeat
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar, overload
+from typing import TypeVar, overload
 
 from pytest_gpuperf.model.frozen import with_checked
 from pytest_gpuperf.model.record import SessionValue
@@ -22,22 +22,19 @@ _SHARED = attrgetter(
 _RUNS, _INTERRUPTED = attrgetter("run_values"), attrgetter("interrupted")
 _WIDTHS, _CLOCKS = attrgetter("half_widths"), attrgetter("sm_clocks_hz")
 _CORES = attrgetter("cores")
-_OF_CORE = (attrgetter("loop_s"), attrgetter("slope"), attrgetter("precision"))
-# Of a process whose session lacks a column. A record holds no such number.
+_LOOP, _SLOPE = attrgetter("loop_s"), attrgetter("slope")
+_PRECISION = attrgetter("precision")
+# What a session without half-widths, clocks or cores has in their columns. A record holds no
+# such number.
 _MISSING = math.nan
 _MISSING_CORE = CoreSpeed(loop_s=_MISSING, slope=_MISSING, precision=_MISSING)
-_T = TypeVar("_T")
-# Packed floats, or other numbers.
-_Column: TypeAlias = "bytes | tuple[float, ...]"
-# How many numbers each column has, and the packed numbers of all: half-widths, clocks, and
-# three of the cores.
-_Columns: TypeAlias = "tuple[tuple[int, ...], bytes]"
-_NO_COLUMNS: _Columns = (0, 0, 0, 0, 0), b""
-# What many series share.
-_FLAGS: dict[bytes, bytes] = {}
-_LENGTHS: dict[tuple[int, ...], tuple[int, ...]] = {}
-
+_NO_NUMBERS: array[float] = array("d")
+_NO_CORES = (_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
+_NO_COLUMNS = b"", b""
 _NOTHING_ODD: Mapping[int, SessionValue] = MappingProxyType({})
+_T = TypeVar("_T")
+# Many series have the same.
+_FLAGS: dict[bytes, bytes] = {}
 
 
 class SessionValues(Sequence[SessionValue]):
@@ -48,6 +45,11 @@ class SessionValues(Sequence[SessionValue]):
     As records they would take 300. A record is made when it is asked for.
 
     Attributes:
+        runs: The values of all processes, session by session [unit].
+
+        cores: The loop [s], slope and precision of each process, or three times nothing.
+            They are NaN for the processes of a session without them.
+
         interrupted: Whether the samples of each session were interrupted, as a byte.
 
         counts: The number of processes of each session, or None if each has one.
@@ -56,88 +58,82 @@ class SessionValues(Sequence[SessionValue]):
             measured the test alone, or that share less with the others than usual.
     """
 
-    __slots__ = (
-        *("_columns", "_lengths", "_like", "_runs"),
-        *("counts", "interrupted", "odd"),
-    )
+    __slots__ = ("_columns", "_like", "cores", "counts", "interrupted", "odd", "runs")
 
-    def __init__(
-        self,
-        like: SessionValue | None,
-        runs: _Column,
-        columns: _Columns,
-        *,
-        interrupted: bytes = b"",
-        counts: tuple[int, ...] | None = None,
-    ) -> None:
-        self._like, self._runs = like, runs
-        self._lengths, self._columns = columns
-        self.interrupted, self.counts = interrupted, counts
-        self.odd = _NOTHING_ODD
+    def __init__(self, like: SessionValue | None, runs: Sequence[float]) -> None:
+        self._like, self.runs = like, runs
+        self.cores = _NO_CORES
+        self._columns = _NO_COLUMNS  # Of half-widths and clocks.
+        self.interrupted, self.odd = b"", _NOTHING_ODD
+        self.counts: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, values: Sequence[SessionValue]) -> SessionValues:
         """Pack values, unless they are packed already."""
-        if isinstance(values, cls):
+        if type(values) is cls:
             return values
         if not values:
-            return cls(None, b"", _NO_COLUMNS)
+            return cls(None, _NO_NUMBERS)
         runs = [*map(_RUNS, values)]
         counts = [*map(len, runs)]
-        shared = [*map(_SHARED, values)]
-        like = values[0]
-        odd: dict[int, SessionValue] = {}
-        if like.alone_values or shared.count(shared[0]) < len(shared):
-            like = next((v for v in values if not v.alone_values), like)
-            usual = _SHARED(like)
-            odd = {
-                place: value
-                for place, value in enumerate(values)
-                if value.alone_values or shared[place] != usual
-            }
-        widths = [*map(_WIDTHS, values)]
-        for place, several in enumerate(widths):
-            if len(several) not in {0, counts[place]}:
-                odd[place] = values[place]
-                widths[place] = ()
-        cores = _flat([*map(_CORES, values)], counts, _MISSING_CORE)
+        flat = [*chain.from_iterable(runs)]
+        # A whole number, of a count, may be larger than a float can be exact.
+        is_usual = {float}.issuperset(map(type, flat))
+        packed = cls(values[0], array("d", flat) if is_usual else flat)
+        if len(flat) > len(values):
+            packed.counts = tuple(counts)
         interrupted = bytes(map(_INTERRUPTED, values))
-        packed = cls(
-            like,
-            _packed([*chain.from_iterable(runs)]),
-            _joined(
-                _flat(widths, counts, _MISSING),
-                _flat([*map(_CLOCKS, values)], counts, _MISSING),
-                *[[*map(number, cores)] for number in _OF_CORE],
-            ),
-            interrupted=_FLAGS.setdefault(interrupted, interrupted),
-            counts=None if len(counts) == sum(counts) else tuple(counts),
-        )
-        if odd:
-            packed.odd = odd
+        packed.interrupted = _FLAGS.setdefault(interrupted, interrupted)
+        shared = [*map(_SHARED, values)]
+        if values[0].alone_values or shared.count(shared[0]) < len(shared):
+            packed._keep_odd(values)
+        widths, clocks = [*map(_WIDTHS, values)], [*map(_CLOCKS, values)]
+        if any(widths) or any(clocks):
+            packed._keep_columns(values, widths, clocks, counts)
+        cores = [*map(_CORES, values)]
+        if any(cores):
+            # Without a call in the usual case.
+            several = [*chain.from_iterable(cores)]
+            if [*map(len, cores)] != counts:
+                several = _flat(cores, counts, _MISSING_CORE)
+            packed.cores = (
+                array("d", map(_LOOP, several)),
+                array("d", map(_SLOPE, several)),
+                array("d", map(_PRECISION, several)),
+            )
         return packed
 
-    @property
-    def runs(self) -> Sequence[float]:
-        """The values of all processes, session by session [unit]."""
-        return _numbers(self._runs)
+    def _keep_odd(self, values: Sequence[SessionValue]) -> None:
+        like = next((v for v in values if not v.alone_values), values[0])
+        usual = _SHARED(like)
+        self._like = like
+        self.odd = {
+            place: value
+            for place, value in enumerate(values)
+            if value.alone_values or _SHARED(value) != usual
+        }
 
-    @property
-    def cores(self) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
-        """
-        The loop [s], slope and precision of each process, or three times nothing.
-
-        They are NaN for the processes of a session without them.
-        """
-        _, _, loops, slopes, precisions = _apart(self._lengths, self._columns)
-        return loops, slopes, precisions
+    def _keep_columns(
+        self,
+        values: Sequence[SessionValue],
+        widths: list[tuple[float, ...]],
+        clocks: list[tuple[float, ...]],
+        counts: Sequence[int],
+    ) -> None:
+        for place, several in enumerate(widths):
+            if len(several) not in {0, counts[place]}:  # Of some processes.
+                self.odd = {**self.odd, place: values[place]}
+                widths[place] = ()
+        self._columns = (
+            array("d", _flat(widths, counts, _MISSING)).tobytes(),
+            array("d", _flat(clocks, counts, _MISSING)).tobytes(),
+        )
 
     def run_values(self) -> list[tuple[float, ...]]:
         """Return the values of the processes of each session."""
-        runs = self.runs
         if self.counts is None:
-            return [*zip(runs)]
-        rest = iter(runs)
+            return [*zip(self.runs)]
+        rest = iter(self.runs)
         return [tuple(islice(rest, count)) for count in self.counts]
 
     def with_runs(
@@ -151,16 +147,11 @@ class SessionValues(Sequence[SessionValue]):
 
             alone: The values of the test alone that change, by place.
         """
-        changed = SessionValues(
-            self._like,
-            _packed(runs),
-            (self._lengths, self._columns),
-            interrupted=self.interrupted,
-            counts=self.counts,
-        )
+        changed = SessionValues(self._like, array("d", runs))
+        changed._columns, changed.cores = self._columns, self.cores
+        changed.interrupted, changed.counts = self.interrupted, self.counts
         if self.odd:
-            several = changed.run_values()
-            odd = self.odd.items()
+            several, odd = changed.run_values(), self.odd.items()
             copies = with_checked(
                 self.odd.values(),
                 run_values=[several[place] for place in self.odd],
@@ -185,7 +176,7 @@ class SessionValues(Sequence[SessionValue]):
 
     def __iter__(self) -> Iterator[SessionValue]:
         """Make the value of each session."""
-        columns = [self.runs, *_apart(self._lengths, self._columns)]
+        columns = [self.runs, *(array("d", c) for c in self._columns), *self.cores]
         counts = self.counts or repeat(1)
         end = 0
         for place, (interrupted, count) in enumerate(
@@ -196,7 +187,7 @@ class SessionValues(Sequence[SessionValue]):
                 yield self.odd[place]
                 continue
             runs, widths, clocks, *cores = (tuple(c[start:end]) for c in columns)
-            (value,) = with_checked(
+            yield from with_checked(
                 [self._like] if self._like is not None else [],
                 run_values=[runs],
                 half_widths=[_known(widths)],
@@ -204,7 +195,6 @@ class SessionValues(Sequence[SessionValue]):
                 cores=[tuple(map(_core, *map(_known, cores)))],
                 interrupted=[bool(interrupted)],
             )
-            yield value
 
     def __eq__(self, other: object) -> bool:
         """Return True for equal values in the same order, packed or not."""
@@ -214,47 +204,14 @@ class SessionValues(Sequence[SessionValue]):
         """Return the hash of the values."""
         return hash(tuple(self))
 
-    def __repr__(self) -> str:
-        """Return the values, for messages."""
-        return repr(tuple(self))
-
-
-def _packed(numbers: Sequence[float]) -> _Column:
-    # A whole number, of a count, may be larger than a float can be exact.
-    is_usual = {float}.issuperset(map(type, numbers))
-    return array("d", numbers).tobytes() if is_usual else tuple(numbers)
-
-
-def _numbers(column: _Column) -> Sequence[float]:
-    return array("d", column) if isinstance(column, bytes) else column
-
-
-def _joined(*columns: Sequence[float]) -> _Columns:
-    """Pack columns of one length, of which some have no numbers."""
-    lengths = tuple(map(len, columns))
-    return _LENGTHS.setdefault(lengths, lengths), array(
-        "d", chain.from_iterable(columns)
-    ).tobytes()
-
-
-def _apart(lengths: tuple[int, ...], columns: bytes) -> list[Sequence[float]]:
-    numbers = array("d", columns)
-    ends = accumulate(lengths)
-    return [
-        numbers[end - length : end] for end, length in zip(ends, lengths, strict=True)
-    ]
-
 
 def _flat(
     several: Sequence[Sequence[_T]], counts: Sequence[int], missing: _T
-) -> Sequence[_T]:
+) -> list[_T]:
     """Return the numbers of all processes, or nothing if no session has them."""
-    lengths = [*map(len, several)]
-    if lengths == counts:  # Either of the two is usual.
-        return [*chain.from_iterable(several)]
-    if not any(lengths):
-        return ()
-    whole = (some or (missing,) * n for some, n in zip(several, counts, strict=True))
+    if not any(several):
+        return []
+    whole = [some or (missing,) * n for some, n in zip(several, counts, strict=True)]
     return [*chain.from_iterable(whole)]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.case import FILES
-from pytest_gpuperf.judge.look import Candidate, draw_alone
+from pytest_gpuperf.judge.retests import Candidate, draw_alone
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Record, RecordKey, SessionValue, StoredRecord

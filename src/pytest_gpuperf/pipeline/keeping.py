@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.session import new_session, shard_of_run
 from pytest_gpuperf.compute.stats import median, quantile
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.judge.case import POLICY, Case, case_of, comparable_sessions
+from pytest_gpuperf.judge.case import POLICY, Case, case_of, values_alike
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
@@ -474,7 +474,7 @@ def _fewest(
     across = suite.config.compare_across
     most: dict[str, int] = {}
     for value in gated:
-        count = comparable_sessions(value, session, stored, across=across)
+        count = len(values_alike(value, session, stored, across=across))
         most[value.metric] = max(count, most.get(value.metric, 0))
     return min(most.values())
 
@@ -689,7 +689,7 @@ def _compared(
     for value in now.values:
         if value.metric not in metrics:
             continue
-        if comparable_sessions(value, now, [session], across=across):
+        if values_alike(value, now, [session], across=across):
             alike = (value.metric, value.source, value.unit)
             for then in session.values:
                 if (then.metric, then.source, then.unit) == alike:

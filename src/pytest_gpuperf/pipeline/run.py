@@ -12,7 +12,7 @@ from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.limit import straddles, without_repeats
-from pytest_gpuperf.judge.look import FirstLook, confirmations
+from pytest_gpuperf.judge.look import FirstLook
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
@@ -132,7 +132,12 @@ def decide(
     compared = _compare(suite, complete=complete)
     with collector_paused():
         limits = verdicts.limits(suite, retests)
-        confirmed = confirmations(first, retests, suite.site.host)
+        confirmed = {}
+        if retests or first.elsewhere:
+            # Needed only by runs with suspects.
+            from pytest_gpuperf.judge.retests import confirmations
+
+            confirmed = confirmations(first, retests, suite.site.host)
         # Includes the reference workloads of fresh processes.
         references = verdicts.references_of(suite)
         strict = suite.config.strict

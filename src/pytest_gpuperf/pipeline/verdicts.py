@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge import limit, regression
+from pytest_gpuperf.judge import limit
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
@@ -21,8 +21,8 @@ from pytest_gpuperf.judge.limit import (
     lost_alone,
     straddles,
 )
-from pytest_gpuperf.judge.look import look_policy, machine_shifts, plan_retests
-from pytest_gpuperf.judge.regression import settle, shown, with_suite
+from pytest_gpuperf.judge.look import look_policy, plan_retests
+from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -107,7 +107,8 @@ def _in_company(
     if ran_count is None:
         return cases
     for case, _ in cases:
-        if len(case.stored.listed.company(ran_count)) < len(case.stored):
+        listed = case.stored.listed
+        if len(listed.company(ran_count)) < listed.count:
             break
     else:  # The usual case.
         return cases
@@ -336,6 +337,9 @@ def changes(
         references=references,
     )
     if confirmed:
+        # Needed only by runs with fresh processes.
+        from pytest_gpuperf.judge.retests import with_suite
+
         judged = with_suite(judged, first.cases, first.looks, policy, strict=strict)
     return (*judged, *shown(first.cases, looks=first.looks))
 
@@ -345,6 +349,9 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
     moved = {Outcome.REGRESSED, Outcome.IMPROVED, Outcome.INCONCLUSIVE}
     if moved.isdisjoint([verdict.outcome for verdict in changes]):
         return tuple(changes)
+    # Needed only where a value moved.
+    from pytest_gpuperf.judge import origin
+
     records = grouped(suite.records())
 
     def named(verdict: Verdict) -> Verdict:
@@ -352,7 +359,7 @@ def with_kernels(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...
         if verdict.outcome not in moved or not several:
             return verdict
         sessions = suite.memory.sessions(several[0])
-        return regression.with_kernels(verdict, several, sessions)
+        return origin.with_kernels(verdict, several, sessions)
 
     return tuple(map(named, changes))
 
@@ -431,6 +438,9 @@ def shifts(
     """Return the machine drift of the classes of tests with measured controls."""
     if not confirmed:
         return ()
+    # Needed only by runs with fresh processes.
+    from pytest_gpuperf.judge.retests import machine_shifts
+
     return machine_shifts(first.cases, confirmed, references=references)
 
 

@@ -45,6 +45,10 @@ _DOUBLED = 2.0
 _ROUND_FACTOR = 10.0
 # A larger factor is useless to a reader.
 _MOST_FACTOR = 1000
+# A half-width whose text needs no decimals [%], and further digits that may round it
+# either way.
+_LEAST_QUICK, _MOST_QUICK = 0.01, 90.0
+_UNSURE = frozenset({"4999", "5000", "0000", "9999"})
 _DIGITS = 3  # Significant digits of a measured value.
 # Significant digits of a limit. People write fewer, computed limits have more.
 _LIMIT_DIGITS = 6
@@ -231,11 +235,18 @@ def pair(
         >>> pair(60.0001e-6, 60e-6, "s", is_limit=True)
         ('60.0001 us', '60 us')
     """
+    is_same = math.isclose(number, reference, rel_tol=_SAME_SHARE)
+    if not (is_limit or is_same):
+        texts = (_quickly(n, unit, _DIGITS) for n in (number, reference))
+        quick, quick_reference = texts
+        # Values that are rounded apart are in their order.
+        if quick and quick_reference and quick != quick_reference:
+            return quick, quick_reference
     unit, (left, right) = _in_si(unit, number, reference)
     kib = _in_kib(left, unit), _in_kib(right, unit)
     if is_limit and all(kib):
         return kib
-    if not is_limit and math.isclose(number, reference, rel_tol=_SAME_SHARE):
+    if not is_limit and is_same:
         # The values are equal except for rounding errors.
         left = right
     shown, shown_reference = left, right
@@ -296,6 +307,8 @@ def spread(estimate: Estimate) -> str:
     """
     if estimate.low is None or estimate.high is None or estimate.value == 0:
         return ""
+    if text := _quick_spread(estimate.value, estimate.low, estimate.high):
+        return text
     centre = _exact(estimate.value)
     reach = max(centre - _exact(estimate.low), _exact(estimate.high) - centre)
     share = abs(reach / centre)
@@ -305,6 +318,25 @@ def spread(estimate: Estimate) -> str:
         " "
     )
     return f"±{int(number):,} {name}" if number.isdigit() else f"±{number} {name}"
+
+
+def _quick_spread(value: float, low: float, high: float) -> str:
+    """
+    Return the text of `spread` without decimals, or "" of one that needs them.
+
+    That is one near a tie or another first digit, or not from 0.01 to 90 %.
+    """
+    percent = 100 * max(value - low, high - value) / abs(value)
+    if not _LEAST_QUICK <= percent < _MOST_QUICK:
+        return ""
+    mantissa, _, power = f"{percent:.9e}".partition("e")
+    exponent = int(power)
+    digits = max(2 if mantissa[0] == "1" else 1, exponent + 1)
+    rest = mantissa.replace(".", "")[digits:]
+    if rest[:4] in _UNSURE or mantissa[2:6] in _UNSURE:
+        return ""
+    number = f"{percent:.{digits - 1 - exponent}f}"
+    return f"±{number.rstrip('0').rstrip('.') if '.' in number else number} %"
 
 
 def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) -> str:
@@ -557,6 +589,7 @@ def utilization_parts(
     return [part for part in parts if part[1] > 0]
 
 
+@functools.lru_cache(maxsize=1024)  # All tests have the same sessions.
 def _in_utc(unix_s: float, form: str) -> str:
     try:
         utc = datetime.datetime.fromtimestamp(unix_s, tz=datetime.timezone.utc)
@@ -579,10 +612,11 @@ def _quickly(number: float, unit: str, digits: int) -> str:
     """
     if unit not in _QUICK or type(number) is not float or not number:
         return ""
-    # A tie: the shortest text lies between two rounded ones.
-    text = repr(number).partition("e")[0].lstrip("-").replace(".", "").strip("0")
-    if len(text) == digits + 1 and text[-1] == "5":
-        return ""
+    # A tie: the shortest text lies between two rounded ones. Another digit tells most.
+    if f"{number:.{digits}e}".partition("e")[0][-1] == "5":
+        text = repr(number).partition("e")[0].lstrip("-").replace(".", "").strip("0")
+        if len(text) == digits + 1 and text[-1] == "5":
+            return ""
     mantissa, _, power = f"{number:.{digits - 1}e}".partition("e")
     exponent = int(power)
     name, least = _SPELLINGS[unit][0]

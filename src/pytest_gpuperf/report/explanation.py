@@ -443,7 +443,7 @@ def body(
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:
         texts.append(f"remedy: {escape(verdict.remedy)}")
-    for text in texts:
+    for text in filter(None, texts):
         yield from wrapped(text, width=width, depth=1)
     typed = () if options is None else commands(verdict, options)
     why = ""

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.case import POLICY, Case, Reference
 from pytest_gpuperf.judge.confirmation import Confirmation
-from pytest_gpuperf.judge.look import first_look, machine_shifts
+from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.retests import machine_shifts
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.environment import Session

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpuperf.judge.look import Candidate, draw_alone
+from pytest_gpuperf.judge.retests import Candidate, draw_alone
 
 
 def suite_of(

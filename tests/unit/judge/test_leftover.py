@@ -10,7 +10,8 @@ import pytest
 from pytest_gpuperf.judge.case import Case
 from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import first_look
-from pytest_gpuperf.judge.regression import settle, with_suite
+from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.retests import with_suite
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import Better, Metric, metric_of

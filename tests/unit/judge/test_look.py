@@ -14,10 +14,10 @@ from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.look import (
     FirstLook,
     choose_controls,
-    confirmations,
     plan_retests,
 )
 from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.retests import confirmations
 from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import replace

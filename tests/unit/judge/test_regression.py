@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pytest_gpuperf.compute.stats import mixed_tail
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference, StoredValue
 from pytest_gpuperf.judge.confirmation import Confirmation
-from pytest_gpuperf.judge.look import baseline_spreads, first_look, machine_shifts
-from pytest_gpuperf.judge.regression import settle, shown, smallest_seen, with_suite
+from pytest_gpuperf.judge.look import baseline_spreads, first_look
+from pytest_gpuperf.judge.regression import settle, shown, smallest_seen
+from pytest_gpuperf.judge.retests import machine_shifts, with_suite
 from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,

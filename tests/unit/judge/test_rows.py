@@ -6,7 +6,7 @@ import pytest
 
 from fakes.runs import kernel_use
 from pytest_gpuperf.judge.case import Case, Policy
-from pytest_gpuperf.judge.regression import with_kernels
+from pytest_gpuperf.judge.origin import with_kernels
 from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,

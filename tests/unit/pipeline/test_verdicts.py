@@ -6,7 +6,8 @@ import pytest
 
 from pytest_gpuperf.judge.case import Case
 from pytest_gpuperf.judge.confirmation import Retest
-from pytest_gpuperf.judge.look import FirstLook, confirmations, first_look
+from pytest_gpuperf.judge.look import FirstLook, first_look
+from pytest_gpuperf.judge.retests import confirmations
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.verdicts import changes, shifts

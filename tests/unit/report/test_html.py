@@ -8,7 +8,9 @@ import importlib.util
 import re
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
+import jinja2
 import pytest
 
 from fakes import runs
@@ -38,6 +40,7 @@ from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.steps import StepSummary
 from pytest_gpuperf.model.telemetry import ClockReason, TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.report import html
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.kernels import KernelTable, tracks
 from pytest_gpuperf.report.html.page import STATUSES, RunPage, html_bytes
@@ -141,6 +144,33 @@ def test_a_page_is_well_formed_and_whole() -> None:
         assert not [name for name in attrs if name.startswith("on")]
         assert attrs.get("href", "#").startswith("#")
         assert attrs.get("href", "#") in {"#", *(f"#{name}" for name in ids)}
+
+
+def test_templates_are_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """To compile them takes as long as 150 tests of a page."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(html, "_CACHE", tmp_path / "cache")
+    page = html_bytes(runs.gpu_run())
+
+    monkeypatch.setattr(jinja2.Environment, "_compile", None)
+    assert html_bytes(runs.gpu_run()) == page
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_templates_that_cannot_be_kept_are_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, writes: bool
+) -> None:
+    """The package of another user is no place to write to, nor is one if Python must not."""
+    place = tmp_path / "cache"
+    if writes:
+        place.write_text("no folder")
+    monkeypatch.setattr(sys, "dont_write_bytecode", not writes)
+    monkeypatch.setattr(html, "_CACHE", place)
+
+    assert html_bytes(runs.gpu_run()).startswith(b"<!doctype html>")
+    assert place.exists() is writes
 
 
 def test_the_policy_lets_nothing_in_but_what_stands_in_the_page() -> None:

@@ -23,7 +23,8 @@ from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import doubted, judge_limit
 from pytest_gpuperf.judge.look import first_look
-from pytest_gpuperf.judge.regression import settle, with_suite
+from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.retests import with_suite
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace

@@ -8,19 +8,23 @@ Never: a decision, a sentence that another report has, a third-party library in 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     import jinja2
+    from jinja2.bccache import Bucket
     from markupsafe import Markup
 
     from pytest_gpuperf.report.html.page import Page
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["rendered", "still_page"]
 
 _FOLDER = Path(__file__).with_name("templates")
+_CACHE = _FOLDER / "__pycache__"
 _REMEDY = "pip install 'pytest-gpuperf[html]'"
 _MICRO = re.compile(r"(?<=\d )us\b")
 _ARROW = re.compile(r"(?<= )-&gt;(?= )")  # As escaped.
@@ -66,7 +71,7 @@ def rendered(make_page: Callable[[], Page]) -> bytes:
             f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
             "base-uri 'none'; form-action 'none'"
         )
-        text = environment.get_template("page.html.j2").render(
+        text = _template(environment, "page.html.j2").render(
             page=page,
             run=page.run,
             style=style,
@@ -89,7 +94,7 @@ def still_page(template: str, **content: object) -> bytes:
     Raises:
         ReportError: Jinja2 is not installed.
     """
-    page = _environment().get_template(template)
+    page = _template(_environment(), template)
     style = (_FOLDER / "style.css").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; "
@@ -113,21 +118,81 @@ def _environment() -> jinja2.Environment:
         raise ReportError(message, remedy=_REMEDY) from error
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
+        bytecode_cache=_byte_code(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_visible,
+        finalize=_visible(),
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # Jinja2 looks for an item where an attribute is missing, in a call of its own, 200
+    # times for each test. Each attribute of a page is there.
+    environment.getattr = getattr  # type: ignore[method-assign,assignment]
     environment.filters["figure"] = _typeset
     environment.filters["breakable"] = _breakable
     return environment
 
 
-def _visible(value: object) -> object:
-    return (
-        escape(value) if type(value) is str else value
-    )  # A Markup is already escaped.
+def _byte_code() -> jinja2.BytecodeCache:
+    """Return the cache of compiled templates, which are kept as Python keeps modules."""
+    import jinja2
+
+    # The byte code of one release need not suit another.
+    suffix = f".{sys.implementation.cache_tag}.jinja-{jinja2.__version__}.pyc"
+
+    class ByteCode(jinja2.BytecodeCache):
+        def get_cache_key(self, name: str, filename: str | None = None) -> str:
+            del filename
+            return f"{name}{suffix}"
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            # None yet, or a folder of somebody else.
+            with contextlib.suppress(OSError):
+                bucket.bytecode_from_string((_CACHE / bucket.key).read_bytes())
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            if sys.dont_write_bytecode:
+                return
+            with contextlib.suppress(OSError):  # Installed by another user.
+                _CACHE.mkdir(exist_ok=True)
+                write_whole(
+                    _CACHE / bucket.key, bucket.bytecode_to_string(), sync=False
+                )
+
+    return ByteCode()
+
+
+def _template(environment: jinja2.Environment, name: str) -> jinja2.Template:
+    """
+    Return a template that escapes each text once.
+
+    A template escapes what `finalize` has escaped before, in three calls that find nothing
+    to do, 140 times for each test.
+    """
+    template = environment.get_template(name)
+    for each in (name, "figures.html.j2"):
+        code = environment.get_template(each).root_render_func.__globals__
+        code["escape"] = str
+    return template
+
+
+def _visible() -> Callable[[object], object]:
+    """Return what escapes a value of a template for the terminal and HTML."""
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    # Places and names repeat.
+    @functools.lru_cache(maxsize=8192)
+    def of_text(text: str) -> Markup:
+        return escaped(escape(text))
+
+    def visible(value: object) -> object:
+        kind = type(value)
+        if kind is str:
+            return of_text(value)
+        return value if kind is Markup else escaped(value)
+
+    return visible
 
 
 @functools.lru_cache(maxsize=4096)  # Small values repeat often.

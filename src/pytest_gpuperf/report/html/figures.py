@@ -258,13 +258,15 @@ def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip |
     ends = [effect if end is None else end for end in (change.low, change.high)]
     if change.low is not None and change.high is not None:
         ends = sorted(worsening(end, is_flipped=is_flipped) for end in ends)
-    low, high = ends
+    low, high = places = [typed_percent(axis.at(end)) for end in ends]
     return ChangeStrip(
         at=typed_percent(axis.at(effect)),
-        low=typed_percent(axis.at(low)),
-        high=typed_percent(axis.at(high)),
+        low=low,
+        high=high,
         stops=tuple(
-            typed_percent(axis.at(end)) for end in ends if not axis.is_beyond(end)
+            place
+            for place, end in zip(places, ends, strict=True)
+            if not axis.is_beyond(end)
         ),
         allowed=_band(axis, verdict.threshold),
         unseen=_band(axis, None if change.exact else change.detectable_effect),

@@ -250,10 +250,10 @@ def panel_of(
             if common_facts.get(name) != text
         ),
         gaps=tuple(
-            gap
-            for key, gap in gaps_of([record] if record else []).items()
-            if key not in common_gaps
-        ),
+            gap for key, gap in gaps_of([record]).items() if key not in common_gaps
+        )
+        if record is not None and record.unmeasured
+        else (),
     )
     if record is None:
         return panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_gpuperf.compute.stats import change_point, quantile
+from pytest_gpuperf.compute.stats import change_point, quantile, sorted_quantile
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import (
@@ -71,7 +71,8 @@ class SessionSamples(Frozen, frozen=True, kw_only=True):
         if self.quantiles:
             return self.quantiles
         if len(self.values) > most_dots:
-            return tuple(quantile(self.values, share) for share in QUANTILES)
+            ordered = sorted(self.values)
+            return tuple([sorted_quantile(ordered, share) for share in QUANTILES])
         return ()
 
 
@@ -266,9 +267,11 @@ def _of_record(
 
 
 def _is_alike(value: Estimate | SessionValue, shown: Estimate) -> bool:
+    if value.metric != shown.metric:  # Quickly said of most.
+        return False
     kernel = value.kernel if isinstance(value, Estimate) else None
-    name = (value.metric, value.source, value.unit, kernel)
-    return name == (shown.metric, shown.source, shown.unit, shown.kernel)
+    name = (value.source, value.unit, kernel)
+    return name == (shown.source, shown.unit, shown.kernel)
 
 
 def sides(verdict: Verdict) -> list[SessionSamples]:
