@@ -253,13 +253,13 @@ class ComparedSuite:
 
     def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
         """Return the changes of the comparisons at the given places, in order."""
-        by_place = {
-            place: change_of(
+        numbers = {place: number for number, place in enumerate(judged)}
+        found: list[Change | None] = [None] * len(numbers)
+        for place, part, tables in self.parts_of(judged):
+            found[numbers[place]] = change_of(
                 self.tests[place], self.residuals[place], part, tables, level
             )
-            for place, part, tables in self.parts_of(judged)
-        }
-        return [by_place[place] for place in judged]
+        return [change for change in found if change is not None]
 
     def parts_of(self, judged: Sequence[int]) -> Iterator[tuple[int, Part, Tables]]:
         """Yield place, part and tables of the comparisons at the given places."""

@@ -30,7 +30,6 @@ _MISSING = math.nan
 _MISSING_CORE = CoreSpeed(loop_s=_MISSING, slope=_MISSING, precision=_MISSING)
 _NO_NUMBERS: array[float] = array("d")
 _NO_CORES = (_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS)
-_NO_COLUMNS = b"", b""
 _NOTHING_ODD: Mapping[int, SessionValue] = MappingProxyType({})
 _T = TypeVar("_T")
 # Many series have the same.
@@ -58,12 +57,15 @@ class SessionValues(Sequence[SessionValue]):
             measured the test alone, or that share less with the others than usual.
     """
 
-    __slots__ = ("_columns", "_like", "cores", "counts", "interrupted", "odd", "runs")
+    __slots__ = (
+        *("_clocks", "_like", "_widths"),
+        *("cores", "counts", "interrupted", "odd", "runs"),
+    )
 
     def __init__(self, like: SessionValue | None, runs: Sequence[float]) -> None:
         self._like, self.runs = like, runs
         self.cores = _NO_CORES
-        self._columns = _NO_COLUMNS  # Of half-widths and clocks.
+        self._widths = self._clocks = b""
         self.interrupted, self.odd = b"", _NOTHING_ODD
         self.counts: tuple[int, ...] | None = None
 
@@ -124,10 +126,8 @@ class SessionValues(Sequence[SessionValue]):
             if len(several) not in {0, counts[place]}:  # Of some processes.
                 self.odd = {**self.odd, place: values[place]}
                 widths[place] = ()
-        self._columns = (
-            array("d", _flat(widths, counts, _MISSING)).tobytes(),
-            array("d", _flat(clocks, counts, _MISSING)).tobytes(),
-        )
+        self._widths = array("d", _flat(widths, counts, _MISSING)).tobytes()
+        self._clocks = array("d", _flat(clocks, counts, _MISSING)).tobytes()
 
     def run_values(self) -> list[tuple[float, ...]]:
         """Return the values of the processes of each session."""
@@ -148,7 +148,8 @@ class SessionValues(Sequence[SessionValue]):
             alone: The values of the test alone that change, by place.
         """
         changed = SessionValues(self._like, array("d", runs))
-        changed._columns, changed.cores = self._columns, self.cores
+        changed._widths, changed._clocks = self._widths, self._clocks
+        changed.cores = self.cores
         changed.interrupted, changed.counts = self.interrupted, self.counts
         if self.odd:
             several, odd = changed.run_values(), self.odd.items()
@@ -176,7 +177,8 @@ class SessionValues(Sequence[SessionValue]):
 
     def __iter__(self) -> Iterator[SessionValue]:
         """Make the value of each session."""
-        columns = [self.runs, *(array("d", c) for c in self._columns), *self.cores]
+        packed = (array("d", column) for column in (self._widths, self._clocks))
+        columns = [self.runs, *packed, *self.cores]
         counts = self.counts or repeat(1)
         end = 0
         for place, (interrupted, count) in enumerate(

@@ -487,7 +487,6 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
 
 def _are_interrupted(records: Iterable[Record]) -> bool:
-    """Return True if most records have the note."""
     balance = 0
     for record in records:
         balance -= 1

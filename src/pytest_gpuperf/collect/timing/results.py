@@ -112,7 +112,6 @@ def _article(name: str) -> str:
 
 @lru_cache(256)  # types of results, of which a suite has few
 def _promises(kind: type) -> bool:
-    """Return True if a value of a type may only promise work."""
     if issubclass(kind, Iterator):
         return not issubclass(kind, _IDLE)
     if issubclass(kind, CoroutineType) or _end_of(kind):
