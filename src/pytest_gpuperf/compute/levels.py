@@ -119,11 +119,17 @@ class _LevelSearch:
                 self._sums = [0.0, *accumulate(self._near_levels(places))]
             self._place(places)
             self._drop_weak(places)
-        if not places:
-            return ()
-        for number in range(len(places)):
-            before, after = self._edges(places, number)
-            places[number] = self._by_distances(before, places[number], after)
+        while places:
+            for number in range(len(places)):
+                before, after = self._edges(places, number)
+                places[number] = self._by_distances(before, places[number], after)
+            short = self._short_level(places)
+            if short is None:
+                break
+            # Two sessions are outliers, and their changes go with them.
+            del places[short]
+            self._sums = [0.0, *accumulate(self._near_levels(places))]
+            self._drop_weak(places)
         return tuple(self._told(places, number) for number in range(len(places)))
 
     def _candidates(self) -> list[int]:
@@ -186,6 +192,24 @@ class _LevelSearch:
             sums[place] - sums[before]
         ) / left
         return change, change / (self._spread * math.sqrt(1 / left + 1 / right))
+
+    def _short_level(self, places: Sequence[int]) -> int | None:
+        """
+        Return the smaller change beside a level that too few sessions have, or None.
+
+        A session has the level that is nearer to it, of its own and its neighbour's.
+        """
+        parts = [self._logs[a:b] for a, b in pairwise([0, *places, len(self._logs)])]
+        levels = [median(part) for part in parts]
+        for number, (part, level) in enumerate(zip(parts, levels, strict=True)):
+            beside = [n for n in (number - 1, number) if 0 <= n < len(places)]
+            others = [levels[n + (n == number)] for n in beside]
+            for other in others:
+                own_count = sum(abs(v - level) < abs(v - other) for v in part)
+                if own_count < _LEAST_LENGTH:
+                    sizes = [abs(self._size(places, n)[0]) for n in beside]
+                    return beside[sizes.index(min(sizes))]
+        return None
 
     def _near_levels(self, places: Sequence[int]) -> list[float]:
         """Return the series with outliers moved near the median of their level."""

@@ -625,3 +625,50 @@ def test_a_run_is_found_without_the_others(place: str, tmp_path: Path) -> None:
     }
     assert {s.shard for s in found} == {"2/3", "3/3"}
     assert store.of_run("gpu", "5") == store.of_run("host", "7") == {}
+
+
+class Waiting:
+    """A clock that stands still between pauses, and frees a lock after some time."""
+
+    def __init__(self, holder: sqlite3.Connection, *, free_s: float) -> None:
+        self.now_s = 0.0
+        self.pauses_s: list[float] = []
+        self._holder, self._free_s = holder, free_s
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        """Let a pause go by, and every hundredth one take a second, as on a busy machine."""
+        self.pauses_s.append(pause_s)
+        self.now_s += 1.0 if len(self.pauses_s) % 100 == 0 else pause_s
+        if self.now_s >= self._free_s:
+            self._holder.rollback()
+
+
+def test_who_waits_longer_looks_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees within a millisecond that the lock is free; after a minute it gives up."""
+    store = open_store(SQLITE, tmp_path, create=True)
+    store.write("gpu", [Append(record=stored(1))])
+    with contextlib.closing(sqlite3.connect(tmp_path / "perf.db")) as holder:
+        holder.isolation_level = None
+        holder.execute("BEGIN IMMEDIATE")
+        waiting = Waiting(holder, free_s=2.0)
+        monkeypatch.setattr(engine, "time", waiting)
+        store.write("gpu", [Append(record=stored(2))])
+
+        assert names_of(store) == ["s0001", "s0002"]
+        assert waiting.pauses_s == sorted(waiting.pauses_s, reverse=True)
+        assert (waiting.pauses_s[0], waiting.pauses_s[-1]) == (0.02, 0.001)
+
+        holder.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(engine, "time", Waiting(holder, free_s=1e9))
+        with pytest.raises(BaselineError, match="locked") as refused:
+            store.write("gpu", [Append(record=stored(3))])
+        holder.rollback()
+
+    assert "another run wrote for 60 s" in str(refused.value.remedy)
+    assert names_of(store) == ["s0001", "s0002"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
+from statistics import median
 
 import pytest
 
@@ -39,8 +42,46 @@ def outage(draw: random.Random, count: int) -> list[float]:
     return values
 
 
+def heavy(draw: random.Random, count: int) -> list[float]:
+    """Sessions of Student's t with three degrees of freedom."""
+    return [
+        SPREAD * draw.gauss(0, 1) / math.sqrt(draw.gammavariate(1.5, 2))
+        for _ in range(count)
+    ]
+
+
+def test_two_sessions_are_no_level() -> None:
+    """Wherever they are, at least three sessions are nearer to a level than to the next."""
+    draw = random.Random(8)
+    found = 0
+    for count, _ in product((24, 40), range(6)):
+        for start in range(count - 1):
+            logs = [log / 2 for log in heavy(draw, count)]
+            logs[start] += 0.3
+            logs[start + 1] += 0.3
+            places = [change.place for change in level_changes(logs)]
+            parts = [logs[a:b] for a, b in pairwise([0, *places, count])]
+            found += bool(places)
+            for one, other in permuted(parts):
+                near = [
+                    log
+                    for log in one
+                    if abs(log - median(one)) < abs(log - median(other))
+                ]
+                assert len(near) >= 3, (start, places)
+
+    assert found <= 15  # Of 372 series.
+
+
+def permuted(parts: list[list[float]]) -> Iterator[tuple[list[float], list[float]]]:
+    """Yield each part with each of its neighbours."""
+    for one, other in pairwise(parts):
+        yield one, other
+        yield other, one
+
+
 @pytest.mark.parametrize("count", [12, 24, 60, 200])
-@pytest.mark.parametrize("noise", [normal, skewed, bursts, outage])
+@pytest.mark.parametrize("noise", [normal, skewed, heavy, bursts, outage])
 def test_noise_has_no_levels(noise: Noise, count: int) -> None:
     """Of 150 histories that did not change, at most 5 % have one."""
     draw = random.Random(4)
