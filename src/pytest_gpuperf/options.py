@@ -55,7 +55,7 @@ _OPTIONS: tuple[tuple[str, str | None, str], ...] = (
     ("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     ("gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"),
     ("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
-    ("gpuperf-strict", None, "fail what could not be measured or decided"),
+    ("gpuperf-strict", None, "fail tests that could not be measured or decided"),
     ("gpuperf-compare-across", "FACTS", "compare although these facts differ"),
     ("gpuperf-shard", "I/N", "this run is shard I of N; selects no tests"),
     ("gpuperf-run-id", "TEXT", "name of the run, the same in all of its shards"),
@@ -116,7 +116,7 @@ _INI = (
     ),
     (
         "gpuperf_alone",
-        "fresh processes in which a run that stores measures tests alone (1)",
+        "number of fresh processes that measure tests alone when a run stores (1)",
     ),
     ("gpuperf_build_command", "builds a side of --gpuperf-against, in its folder"),
     (
@@ -140,7 +140,10 @@ _INI_LISTS = (
         "gpuperf_peaks",
         "peaks of devices, as NVIDIA H200: fp8 1.5 PFLOP/s, l2 5.5 TB/s",
     ),
-    ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
+    (
+        "gpuperf_grades",
+        "lowest shares of the peak by grade, as memory: A 85%, B 70%, C 50%, D 25%",
+    ),
 )
 
 DEFAULT_STORE = ".gpuperf"

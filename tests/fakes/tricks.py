@@ -66,7 +66,7 @@ USED_UP = "an iterator, a file or a queue of a global is used up"
 USED_ARGUMENT = "an iterator or a file that is an argument is used up"
 LAZY = (
     "`map`, a generator in a tuple, `executor.submit`, a child process, an open cursor, a"
-    " list that makes its items when read"
+    " block of `with` that is not entered, a list that makes its items when read"
 )
 GENERATOR = "a generator function, a coroutine"
 SWALLOWED = "an `AttributeError`, `NameError` or `TypeError` is swallowed and nothing is returned"
@@ -98,7 +98,11 @@ FAR = (
     "a file, an installed package or the environment keeps the result; without `make=`"
 )
 UNREAD = "a block makes a generator and does not read it"
-OWN_LAZY = "an object of an own class does the work when it is asked for a value"
+OWN_LAZY = "a function that is returned, or an object of an own class, does the work when it is used"
+GIVEN = "the function only returns data that were there before it"
+POOL = (
+    "a pool or a queue that was there before gets the work, and the call does not wait"
+)
 OTHER_FUNCTION = "another, faster function is measured"
 
 # By name: the row of the page's table, and the module.
@@ -821,12 +825,169 @@ TRICKS: dict[str, tuple[str, str]] = {
         """,
     ),
     "at_import": (
-        BEFORE,
+        GIVEN,
         """
         ANSWER = sorted(X)
         def f(x): return ANSWER
         @fast
         def test_it(gpuperf): gpuperf.measure(f, X, check=check)
+        """,
+    ),
+    "kept_before": (
+        GIVEN,
+        """
+        @fast
+        def test_it(gpuperf):
+            answer = sorted(X)
+            gpuperf.measure(lambda: answer, check=check)
+        """,
+    ),
+    "pool_without_wait": (
+        POOL,
+        """
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        pool.submit(len, X).result()
+        def f(x): pool.submit(sorted, x)
+        @fast
+        def test_it(gpuperf):
+            gpuperf.measure(f, X)
+            pool.shutdown(cancel_futures=True)
+        """,
+    ),
+    "queue_without_wait": (
+        POOL,
+        """
+        given, ended = queue.Queue(), []
+        def work():
+            while not ended: sorted(given.get())
+        threading.Thread(target=work, daemon=True).start()
+        @fast
+        def test_it(gpuperf):
+            gpuperf.measure(given.put, X)
+            ended.append(1)
+        """,
+    ),
+    "kept_for_each_input": (
+        KEPT,
+        """
+        kept = {}
+        def f(x):
+            if id(x) not in kept: kept[id(x)] = sorted(x)
+            return kept[id(x)]
+        pool = [(list(X),) for _ in range(8)]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, inputs=pool, check=check)
+        """,
+    ),
+    "kept_in_own_dict": (
+        KEPT,
+        """
+        class Kept(dict): pass
+        kept = Kept()
+        def f(x):
+            if "sum" not in kept: kept["sum"] = sum(sorted(x))
+            return kept["sum"]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "kept_object": (
+        KEPT,
+        """
+        class Rows:
+            def __init__(self, x): self.x = x
+        kept = {}
+        def f(x):
+            if "rows" not in kept: kept["rows"] = Rows(sorted(x))
+            return kept["rows"]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "block_not_entered": (
+        LAZY,
+        """
+        import contextlib
+        @contextlib.contextmanager
+        def rows(x): yield sorted(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(rows, X)
+        """,
+    ),
+    "own_items": (
+        OWN_LAZY,
+        """
+        class Rows:
+            def __init__(self, x): self.x = x
+            def __getitem__(self, place): return sorted(self.x)[place]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: Rows(X))
+        """,
+    ),
+    "own_text": (
+        OWN_LAZY,
+        """
+        @dataclasses.dataclass(repr=False)
+        class Mean:
+            x: list
+            def __str__(self): return f"{sum(sorted(self.x)) / len(self.x):.3f}"
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Mean, X)
+        """,
+    ),
+    "own_property": (
+        OWN_LAZY,
+        """
+        class Rows:
+            __slots__ = ("x", "made")
+            def __init__(self, x): self.x, self.made = x, None
+            @property
+            def ordered(self):
+                if self.made is None: self.made = sorted(self.x)
+                return self.made
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Rows, inputs=[(X,), (list(X),)])
+        """,
+    ),
+    "own_method_of_any_name": (
+        OWN_LAZY,
+        """
+        def work(x):
+            return [v for v in sorted(x)]
+        class Rows:
+            def __init__(self, x): self.x = x
+            def in_order(self): return work(self.x)
+        def f(x): return {"rows": Rows(x), "count": len(x)}
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "own_call": (
+        OWN_LAZY,
+        """
+        class Later:
+            def __init__(self, work): self.work = work
+            def compute(self): return self.work()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: Later(lambda: sorted(X)))
+        """,
+    ),
+    "parentheses_forgotten": (
+        OWN_LAZY,
+        """
+        class Table:
+            def rows(self): return sorted(X)
+        table = Table()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: table.rows)
+        """,
+    ),
+    "lazy_partial": (
+        OWN_LAZY,
+        """
+        def f(x): return functools.partial(sorted, x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
         """,
     ),
     "in_fixture": (
@@ -1588,6 +1749,142 @@ HONEST: dict[str, str] = {
         @honest
         def test_it(gpuperf): gpuperf.measure(lambda: asyncio.run(main()))
         """,
+    "point": """
+        @dataclasses.dataclass
+        class Point:
+            x: float
+            y: float
+            def norm(self): return (self.x**2 + self.y**2) ** 0.5
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Point, 1.0, 2.0)
+    """,
+    "table_with_a_long_text": """
+        @dataclasses.dataclass(frozen=True)
+        class Table:
+            x: tuple
+            def __len__(self): return len(self.x)
+            def __iter__(self): return iter(self.x)
+            def __getitem__(self, place): return self.x[place]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Table, tuple(X))
+    """,
+    "object_of_results": """
+        class Rows:
+            def __init__(self, x): self.x = sorted(x)
+            def values(self): return [str(value) for value in self.x]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Rows, X)
+    """,
+    "handle_with_effects": """
+        ran = []
+        class Job:
+            def __init__(self, number): self.number = number
+            def run(self): ran.append(self.number); time.sleep(0.01)
+            def wait(self):
+                while self.number: pass
+        @honest
+        def test_it(gpuperf):
+            gpuperf.measure(Job, 1)
+            assert not ran
+    """,
+    "file_handle": """
+        class File:
+            def __init__(self, path): self.path = path
+            def delete(self): os.remove(self.path)
+        @honest
+        def test_it(gpuperf, tmp_path):
+            path = tmp_path / "rows"
+            path.write_text("1")
+            gpuperf.measure(File, str(path))
+            assert path.exists()
+    """,
+    "returns_how_to_undo": """
+        listeners, undone = [], []
+        def subscribe(listener):
+            listeners.append(listener)
+            def undo(): undone.append(listener); listeners.remove(listener)
+            return undo
+        @honest
+        def test_it(gpuperf):
+            gpuperf.measure(subscribe, print)
+            assert not undone
+    """,
+    "decorator": """
+        def adder(number): return lambda other: number + other
+        @honest
+        def test_it(gpuperf): gpuperf.measure(adder, 1)
+    """,
+    "attribute_of_object": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: X.append)
+    """,
+    "property_that_works": """
+        class Table:
+            @property
+            def rows(self): return sorted(X)
+        table = Table()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: table.rows)
+    """,
+    "nothing_at_all": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: None)
+    """,
+    "argument_itself": """
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda x: x, X)
+    """,
+    "block_entered": """
+        import contextlib
+        @contextlib.contextmanager
+        def rows(x): yield sorted(x)
+        def f(x):
+            block = rows(x)
+            with block as made: return block, made
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+    """,
+    "pool_that_is_waited_for": """
+        pool = concurrent.futures.ThreadPoolExecutor(2)
+        pool.submit(len, X).result()
+        def f(x): return [f.result() for f in [pool.submit(sorted, x) for _ in range(2)]]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+    """,
+    "queue_that_answers": """
+        given, answers = queue.Queue(), queue.Queue()
+        def work():
+            while True: answers.put(sorted(given.get()))
+        threading.Thread(target=work, daemon=True).start()
+        def f(x): given.put(x); return answers.get()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+    """,
+    "busy_thread_beside": """
+        ended = []
+        def work():
+            while not ended: sum(range(1_000))
+        @honest
+        def test_it(gpuperf):
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            gpuperf.measure(sorted, X)
+            ended.append(1)
+            thread.join()
+    """,
+    "own_dict_that_counts": """
+        class Counts(dict):
+            def __len__(self): raise RuntimeError
+        counts = Counts()
+        def f(x): counts["calls"] = counts.get("calls", 0) + 1; return sorted(x)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+    """,
+    "several_inputs": """
+        pool = [(make(number),) for number in range(8)]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(sorted, inputs=pool)
+    """,
     "asks_the_time_in_a_thread": """
         def f(event): event.set(); return event.wait(1)
         @honest

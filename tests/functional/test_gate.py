@@ -439,7 +439,7 @@ def test_a_gain_that_is_not_stored_is_told_with_its_command(project: Project) ->
 
     assert ended.ret == 0
     (line,) = lines(ended, "improved, but not stored", "test_x[b] x")
-    assert line.endswith(f"store: {command}")
+    assert line.endswith(f"store it: {command}")
     assert not lines(stored, "improved, but not stored")
     assert not lines(after, "improved, but not stored")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.engine import id_of_test, kinds_in, known_ids
-from pytest_gpuperf.baseline.history import Drop, SessionContent, StoreChange
+from pytest_gpuperf.baseline.history import Drop, StoreChange
 from pytest_gpuperf.baseline.protocol import Repair
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import SCHEMA, original, plain
@@ -18,6 +18,7 @@ from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.record import RecordKey, StoredRecord, module_of
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.contents import SessionContent
     from pytest_gpuperf.baseline.engine import Engine
     from pytest_gpuperf.model.environment import Session
 

@@ -17,16 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_gpuperf.baseline.contents import SessionContent, contents_of, python_in
 from pytest_gpuperf.baseline.engine import chunks, metric_numbers
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
-from pytest_gpuperf.baseline.history import (
-    OLDEST_LIMIT,
-    SESSION_LIMIT,
-    SessionContent,
-    contents_of,
-    joined,
-    python_in,
-)
+from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, joined
 from pytest_gpuperf.baseline.tables import (
     UNREADABLE,
     MetricRow,

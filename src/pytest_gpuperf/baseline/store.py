@@ -31,11 +31,9 @@ from pytest_gpuperf.baseline.history import (
     Move,
     PutBack,
     Restart,
-    SessionContent,
     StoreChange,
     applied,
     arrived,
-    contents_of,
     slugs_holding,
 )
 from pytest_gpuperf.baseline.layout import (
@@ -73,6 +71,7 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.url import before_project, database_url, masked, sqlite_file
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.contents import SessionContent
     from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.engine import SqliteEngine
     from pytest_gpuperf.model.environment import Session
@@ -565,6 +564,9 @@ class _FileStore(ABC):
 
     def contents(self, slug: str) -> Sequence[SessionContent]:
         """Return the sessions that count, in any order, without their values."""
+        # Only the command that lists sessions needs it.
+        from pytest_gpuperf.baseline.contents import contents_of
+
         return contents_of(self.load(slug, quantiles=False))
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:

@@ -8,13 +8,12 @@ from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_gpuperf.baseline.contents import SessionContent, contents_of
 from pytest_gpuperf.baseline.history import (
     Drop,
     Move,
     Restart,
-    SessionContent,
     StoreChange,
-    contents_of,
     dropped_by,
     joined,
     stored_record,

@@ -260,7 +260,6 @@ def _is_pytest(target: _Target) -> bool:
 
 
 def _is_installed(path: str) -> bool:
-    """Return True if a file is the command of an installed package, such as `coverage`."""
     folders = {sysconfig.get_path("scripts"), os.path.dirname(sys.executable)}  # noqa: PTH120 - a string
     folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - links stay
     if os.path.realpath(folder) not in set(map(os.path.realpath, folders)):

@@ -172,7 +172,7 @@ def check_loader(loader: object) -> None:
     if not hasattr(type(loader), "__iter__") and not hasattr(
         type(loader), "__getitem__"
     ):
-        remedy = "give what a for loop takes"
+        remedy = "give an iterable"
         raise _refused("loader", loader, "cannot be looped over", remedy)
 
 

@@ -235,7 +235,6 @@ class _Imported:
 
 
 def _names_in(root: ast.AST) -> set[str]:
-    """Return the names and attributes that code uses, also if given as text."""
     names: set[str] = set()
     for node in ast.walk(root):
         if isinstance(node, ast.Name):

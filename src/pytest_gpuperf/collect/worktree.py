@@ -325,7 +325,6 @@ class Repository:
         return _text(self.run("remote")).split()
 
     def _fetch_remedy(self, revision: str, *, is_shallow: bool) -> str:
-        """Return the command that fetches a revision, or other advice if none would help."""
         if is_shallow:
             steps = re.search(r"~(\d+)$", revision)
             count = int(steps[1]) if steps else _DEEPEN

@@ -224,7 +224,6 @@ class _MarkerReader:
             return None
 
     def _refuse_time(self, plan: Plan, keywords: dict[str, Any]) -> None:
-        """Collect a mistake for limits on time in a test without the fixture."""
         timed = [escape(lim.text) for lim in plan.limits if _is_timed(lim.metric)]
         if any(map(_is_timed, plan.max_regression)):
             gates = keywords["max_regression"]

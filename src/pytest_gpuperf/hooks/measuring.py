@@ -811,9 +811,6 @@ class Measuring:
         return report
 
     def _report(self, ended: _Ended) -> None:
-        """
-        Check limits that the end of a test left open, and attach the measurements.
-        """
         report, call = ended.report, ended.call
         marked = hasattr(report, "wasxfail")
         if marked or report.outcome != "passed" or call.excinfo is not None:
@@ -837,9 +834,6 @@ class Measuring:
         self._attach(ended)
 
     def _attach(self, ended: _Ended) -> None:
-        """
-        Attach the measurements of a test to the report, or fail the test if that is impossible.
-        """
         test, report = ended.test, ended.report
         try:
             measured = self._measured(ended)

@@ -124,6 +124,8 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
 HOLDS_LAUNCH = "holds-launch"
 # The note on samples during which something else ran on their processor.
 INTERRUPTED = "interrupted"
+# The doubt about work of other threads and processes.
+WORK_ELSEWHERE = "work-elsewhere"
 # Doubts that a call did the work that its test means. With `--gpuperf-strict` a limit is
 # not kept by such a value, unless the marker accepts the doubt.
 WORK_DOUBTS = frozenset(
@@ -136,7 +138,7 @@ WORK_DOUBTS = frozenset(
         "swallowed-error",
         "uneven-calls",
         "used-up",
-        "work-elsewhere",
+        WORK_ELSEWHERE,
         "wrong-result",
     }
 )
@@ -485,7 +487,6 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
 
 def _are_interrupted(records: Iterable[Record]) -> bool:
-    """Return True if most records have the note."""
     balance = 0
     for record in records:
         balance -= 1

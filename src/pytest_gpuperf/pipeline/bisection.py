@@ -287,7 +287,6 @@ def bisect(
 
 
 def _commits(repository: Repository, request: BisectRequest) -> list[Commit]:
-    """Return the commits after the good one up to the bad one, oldest first."""
     lines = repository.text(
         *("log", "--reverse", "--first-parent", "--format=%H %s"),
         f"{request.good}..{request.bad}",

@@ -292,7 +292,6 @@ def _joined(parts: Iterable[Iterable[_T]]) -> tuple[_T, ...]:
 
 
 def _with_host(run: Run, base_host: str) -> Run:
-    """Add the host to the records of a run, except on the host of the merged run."""
     session, environment = run.header.session, run.header.environment
     if session.host == base_host:
         return run

@@ -146,7 +146,6 @@ def change_notes(changes: Sequence[KernelChange]) -> list[str]:
 
 
 def _whole_chips(changes: Iterable[KernelChange]) -> dict[Fate, dict[str, int]]:
-    """Return the chips of which every kernel is new, gone or not read, with their number."""
     fates: dict[str, Counter[Fate]] = {}
     for change in changes:
         is_added = change.was is None and change.fate is Fate.WORSE

@@ -248,9 +248,6 @@ def capture_markdown(
 
 
 def _is_telling(analyses: Analyses | None) -> bool:
-    """
-    Return whether any launch has a roof or a limiter. If none has, counters are shown instead.
-    """
     return any(
         analysis is not None
         and (analysis.bound is not None or isinstance(analysis.limiter, Limiter))

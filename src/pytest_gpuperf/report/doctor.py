@@ -146,7 +146,6 @@ def _of(findings: Sequence[Finding], status: Status) -> list[Finding]:
 
 
 def _by_reason(findings: Sequence[Finding]) -> Mapping[str, list[Finding]]:
-    """Return unknown findings by cause, because a missing library hides many."""
     reasons: dict[str, list[Finding]] = {}
     for finding in _of(findings, Status.UNKNOWN):
         reasons.setdefault(finding.cause, []).append(finding)

@@ -580,7 +580,7 @@ def comparison_table(
         )
     if any(map(_is_unknown, pairs)):
         remarks.append(
-            "? one older session and no samples do not tell how much such a number varies"
+            "? unknown: one older session without samples does not show how much it varies"
         )
     if form == "markdown":
         table = [*markdown_table(_comparison_columns(pairs, code, prose)), ""]

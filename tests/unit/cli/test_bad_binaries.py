@@ -292,7 +292,7 @@ OTHER_KINDS = {8: "LTO code for sm_90", 64: "code of an unknown kind (64) for sm
 def test_code_of_another_kind_is_not_gone(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, kind: int
 ) -> None:
-    """cuobjdump passes over it and ends with 0, as if the chip were gone."""
+    """cuobjdump skips it and ends with 0, as if the chip were gone."""
     _need_tools()
     whole, part = tmp_path / "whole", tmp_path / "part"
     cubins = {80: (GOLD / "kernels_sm_80.cubin").read_bytes(), 90: CUBIN}

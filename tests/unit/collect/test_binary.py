@@ -725,9 +725,7 @@ def test_code_that_the_tool_passes_over_is_named() -> None:
     contents = read_cubins(fatbin(80, 90), runner=runner, tool="t")
 
     assert targets(contents) == ["sm_80"]
-    assert contents.unread == (
-        "not all code for sm_90 is read: cuobjdump passes over it",
-    )
+    assert contents.unread == ("not all code for sm_90 is read: cuobjdump skips it",)
 
 
 def test_an_invalid_file_needs_another_tool() -> None:

@@ -117,7 +117,9 @@ def test_a_number_without_samples_has_no_interval_by_one_session() -> None:
     assert pair.interval is None
     assert pair_facts(pair)["interval_of"] is None
     assert "1.100  ?" in printed(pair)
-    assert printed(pair, pair).count("? one older session and no samples") == 1
+    assert (
+        printed(pair, pair).count("? unknown: one older session without samples") == 1
+    )
     assert with_known_spread(verdict, [sampled], [value]) is verdict
     for known in (
         {"session_count": 2},

@@ -40,7 +40,7 @@ def log_text(log: str | os.PathLike[str]) -> str:
         reason = getattr(error, "strerror", None) or str(error)
         raise CaptureFormatError(
             f"the compiler's log cannot be read ({reason})",
-            remedy="name the file with what ptxas -v printed, or pass the text",
+            remedy="name the file with the output of ptxas -v, or pass the text",
             path=text,
         ) from error
     known = foreign(content[:MAGIC_BYTES])

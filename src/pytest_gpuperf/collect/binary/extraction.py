@@ -217,12 +217,12 @@ def _passed(
 
 def _sentence(kind: int, chips: str) -> str:
     if kind == FATBIN_CUBIN:
-        return f"not all code for {chips} is read: cuobjdump passes over it"
+        return f"not all code for {chips} is read: cuobjdump skips it"
     if kind == FATBIN_LTO:
         return f"LTO code for {chips} is not read: it has no registers before the link"
     return (
-        f"code of an unknown kind ({kind}) for {chips} is not read: cuobjdump passes over "
-        "it, and a newer one may read it"
+        f"code of an unknown kind ({kind}) for {chips} is not read: cuobjdump skips it, "
+        "and a newer one may read it"
     )
 
 

@@ -92,7 +92,7 @@ def _file_kind(head: bytes) -> str:
 
 _WARP_SIZE = 32  # On every NVIDIA chip. Triton states it for AMD's.
 MOST_THREADS = 1024  # Of a block, on every chip of NVIDIA and AMD.
-_REMEDY = "give the path or the bytes of a cubin, fatbin or code object, or what Triton compiled"
+_REMEDY = "give the path or the bytes of a cubin, fatbin or code object, or a kernel that Triton compiled"
 
 
 class LaunchFacts(Frozen, frozen=True, kw_only=True):

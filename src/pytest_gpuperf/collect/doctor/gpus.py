@@ -119,7 +119,6 @@ def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlRepo
 
 
 def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
-    """Return the GPUs that answer, and the last error of a GPU that does not."""
     gpus: list[Gpu] = []
     count = int(nvml.nvmlDeviceGetCount())
     reason, code = None if count else "the driver lists no GPU", None

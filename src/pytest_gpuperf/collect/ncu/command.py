@@ -395,7 +395,6 @@ def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
 
 
 def _word_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
-    """Yield paths, arguments and options that ncu would read as something else."""
     output = os.fspath(command.output)
     if "%" in output:
         text = f"{shown(output)} has a %, which ncu expands as a macro"

@@ -340,9 +340,7 @@ def refuse_function(fn: object) -> None:
         return  # The usual function. inspect unwraps it again for each question.
     if not callable(fn):
         message = f"{fn!r} cannot be called"
-        raise MeasureError(
-            message, remedy="give the function itself, not what it returns"
-        )
+        raise MeasureError(message, remedy="give the function itself, not its result")
     if inspect.iscoroutinefunction(fn):
         raise _awaitable_error(fn)
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -396,7 +394,6 @@ _Given: TypeAlias = "tuple[str, object, int | None]"
 
 
 def _holds_nothing(request: TimedCall) -> bool:
-    """Return True for a function without arguments and variables of its own, as most are."""
     fn = request.fn
     if request.args or request.kwargs or request.inputs or request.setup is not None:
         return False

@@ -170,7 +170,6 @@ def are_one_set(a: object, b: object, given: Iterable[object]) -> bool:
 
 
 def _arrays_differ(a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of any library
-    """Return True if arrays of numpy, torch or cupy differ in shape or values."""
     library: Any = sys.modules.get(type(a).__module__.partition(".")[0])
     if not hasattr(a, "shape") or not hasattr(library, "allclose"):
         return False

@@ -17,22 +17,33 @@ from contextlib import suppress
 from itertools import chain, compress, count
 from math import inf
 
-from pytest_gpuperf.collect.base import Garbage, TimedCall, arguments, calls_the_test
+from pytest_gpuperf.collect.base import (
+    PLAIN_TYPES,
+    Garbage,
+    TimedCall,
+    arguments,
+    calls_the_test,
+)
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.timing.elsewhere import WORK_ELSEWHERE, Elsewhere
+from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
     Place,
     changed,
+    grown_by,
     ids_in,
     is_kept_data,
     places,
     signs,
 )
-from pytest_gpuperf.collect.timing.results import is_nothing, promised, swallowed
+from pytest_gpuperf.collect.timing.results import (
+    is_nothing,
+    promised,
+    promises_later,
+)
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
 # A call with other arguments, and some calls among the samples, may take so much longer.
 _MOST_RATIO = 3
@@ -57,6 +68,8 @@ _PERIODS, _PERIODIC = 3, 0.8
 _UNEVEN = 1.5
 # Arguments of `make` are not known before the run.
 _SEED_BITS = 31
+# Code of a function that only returns something is shorter.
+_SHORT_BYTES = 40
 _NAMED = 3  # places in a note
 _LEVELS = 4  # of containers in an argument, one in the other
 _ROUND = 100  # a ratio with three figures needs no point
@@ -214,12 +227,32 @@ class Doubts:
         if interrupted:
             probe = probe_of(request)
             yield from self._elsewhere.in_children(probe.call, usual_s)
-        if is_nothing(output):
-            yield from self._swallowed(probe_of(request))
+        pools = self._elsewhere.pools
+        if pools is not None:
+            yield from pools.notes(probe_of(request).call, usual_s, self._places)
+        yield from self._of_output(output, probe_of, usual_s)
         if request.reference is not None:
             yield from self._of_reference(request.reference, output)
         if request.make is not None:
             yield from self._on_new_content(request.make, probe_of, usual_s)
+
+    def _of_output(
+        self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
+    ) -> Iterator[Note]:
+        """Yield a note for each sign that a result has needed no work."""
+        if is_nothing(output):
+            yield from self._swallowed(probe_of(self._request))
+        elif type(output) not in PLAIN_TYPES:
+            code = getattr(self._request.fn, "__code__", None)
+            is_short = code is not None and len(code.co_code) < _SHORT_BYTES
+            if is_short or promises_later(output):
+                # Imported here, because few results are functions or objects of the project.
+                from pytest_gpuperf.collect.timing import deferred
+
+                now_ns = self._clock.now_ns
+                yield from deferred.notes(
+                    self._request, output, probe_of, usual_s, now_ns
+                )
 
     def _signs(self, output: object, first_call_s: float, wall_s: float) -> list[Note]:
         notes = []
@@ -234,7 +267,11 @@ class Doubts:
         # A longer first call compiles.
         if max(_FIRST_S, _FIRST_RATIO * wall_s) < first_call_s <= _MOST_CALL_S:
             # What each call changes anew is no result that later calls find.
-            stays = [(then, now) for then, now in self._by_first if now.is_same]
+            stays = [
+                (then, now)
+                for then, now in self._by_first
+                if now.is_same or self._is_of_pool(then)
+            ]
             result = (output,) if self._prepared else ()
             names = ", ".join(signs(stays, *result)[:_NAMED])
             what = f"changed {names}" if names else ""
@@ -263,8 +300,16 @@ class Doubts:
                 notes.append(Note(code="less-work", text=text, doubt=True))
         return notes
 
+    def _is_of_pool(self, then: Place) -> bool:
+        """Return True if a place got an item for each of the inputs, and no more."""
+        inputs = self._request.inputs or ()
+        return 0 < grown_by(then) <= len(inputs)
+
     def _swallowed(self, probe: Probe) -> Iterator[Note]:
         """Yield a doubt if a function that returns nothing has caught a mistake of its own."""
+        # Imported here, because few functions return nothing.
+        from pytest_gpuperf.collect.timing.swallowing import swallowed
+
         name = ""
         try:
             name = swallowed(probe.call, self._request.fn, self._clock.thread_cpu_ns)

@@ -10,14 +10,20 @@ import atexit
 import threading
 from _thread import _count as threads_count
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.collect.timing.hidden import is_projects
+from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
-WORK_ELSEWHERE = "work-elsewhere"
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.timing.pools import Pools
+
 # Threads of a pool rest after a call. A thread that has work uses most of such a pause,
 # even on a busy machine, in one of some pauses.
 _PAUSE_S, _PAUSES, _WORKING = 0.002, 5, 0.25
+# Modules of the standard library whose threads are given work.
+_POOLS = ("concurrent.futures", "multiprocessing.pool")
 # Calls of which each may leave a thread or an exit handler.
 _LEAST_CALLS = 3
 _SHARE = 0.5
@@ -31,9 +37,13 @@ class Elsewhere:
 
     Args:
         clock: The clock.
+
+    Attributes:
+        pools: What watches threads that were there before, or None without any.
     """
 
     def __init__(self, clock: Clock) -> None:
+        self.pools: Pools | None = None
         self._clock = clock
         self._before = frozenset(threading.enumerate())
         self._first_count = self._threads_count = threads_count()
@@ -43,6 +53,12 @@ class Elsewhere:
         """Note the threads and exit handlers before the first sample."""
         self._threads_count = threads_count()
         self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - as above
+        threads = [*filter(_may_be_given_work, self._before)]
+        if threads:
+            # Imported here, because few tests have threads.
+            from pytest_gpuperf.collect.timing.pools import Pools
+
+            self.pools = Pools(self._clock, threads)
 
     def left(self, calls_count: int = 1) -> list[Note]:
         """
@@ -112,6 +128,13 @@ class Elsewhere:
             if worked_ns > _WORKING * _PAUSE_S * NS_PER_S:
                 return True
         return False
+
+
+def _may_be_given_work(thread: threading.Thread) -> bool:
+    """Return True for a thread of the project, or of a pool. Others are services."""
+    target = getattr(thread, "_target", None)
+    module = getattr(target, "__module__", None) or type(thread).__module__
+    return module.startswith(_POOLS) or is_projects(module)
 
 
 def _is_each(count: int, calls_count: int) -> bool:

@@ -142,8 +142,31 @@ def signs(found: Sequence[tuple[Place, Place]], *results: object) -> list[str]:
     return names
 
 
+def grown_by(place: Place) -> int:
+    """Return the number of items that a place has more than before, or 0 without items."""
+    then, now = place.before, place.state.kept(place.find())
+    if place.state is _STATES[_CACHED]:
+        return int(now[1] - then[1])
+    return len(now) - len(then) if isinstance(now, Sized) else 0
+
+
+def is_queue(place: Place) -> bool:
+    """Return True for the items of a queue."""
+    kept_by = getattr(place.find, "func", None)
+    return kept_by in {_KEEPERS["Queue"], _KEEPERS["SimpleQueue"]}
+
+
 def is_kept_data(value: object) -> bool:
-    """Return True for a container of plain data, or an array, that is small enough to keep."""
+    """
+    Return True for plain data that are small enough to keep.
+
+    These are containers and arrays, and objects of the project that hold such.
+    """
+    if is_projects(type(value).__module__):
+        held = held_by(value)
+        return any(map(is_kept_data, held)) and _are_plain(
+            v for v in held if type(v) is not type(value) and not isinstance(v, type)
+        )
     if not isinstance(value, (list, dict, set, deque, bytearray)):
         if type(value).__module__.partition(".")[0] not in _ARRAYS:
             return False
@@ -217,6 +240,8 @@ def places(request: TimedCall) -> list[Place]:
                     if item.flags.writeable and not item.dtype.hasobject
                     else None
                 )
+            elif state is None and isinstance(item, _BASES):
+                state = _state_of_subclass(item)
             size_bytes = getattr(item, "nbytes", sys.getsizeof(item))
             # Several names stand for None, and each may get a result.
             key = id(item) if item is not None else name
@@ -312,7 +337,7 @@ def _of_object(name: str, value: object) -> Iterator[_Found]:
     of_object = _Attributes(value)
     yield name, of_object, _just(of_object)
     for item in held_by(value):
-        if type(item) in _STATES:
+        if type(item) in _STATES or isinstance(item, _BASES):
             yield name, item, _just(item)
 
 
@@ -321,7 +346,7 @@ def _of_class(kind: type) -> list[_Found]:
     return [
         (f"{kind.__name__}.{name}", item, functools.partial(getattr, kind, name, None))
         for name, item in members.items()
-        if type(item) in _STATES
+        if type(item) in _STATES or isinstance(item, _BASES)
     ]
 
 
@@ -364,6 +389,17 @@ def _is_file_of_project(file: str) -> bool:
     if file.startswith((_STANDARD, _OURS)):
         return False
     return not any(folder in file for folder in _INSTALLED)
+
+
+def _state_of_subclass(value: Any) -> _State:  # noqa: ANN401 - a list, dict or set
+    """Return how the items of a container are kept, without its own methods."""
+    base: Any = next(base for base in _BASES if isinstance(value, base))
+    state = _STATES[base]
+    return _State(
+        base.copy,
+        lambda value, kept: state.is_same(base.copy(value), kept),
+        state.is_sign,
+    )
 
 
 def _same_items(value: Any, kept: Any) -> bool:  # noqa: ANN401 - a list or a deque
@@ -449,7 +485,9 @@ _KEEPERS: dict[str, Callable[[Any], Any]] = {
 _MODULES_OF_KEEPERS = frozenset(
     {"queue", "_queue", "_contextvars", "weakref", "_thread"}
 )
-# By exact type: a subclass may hold more than its items.
+# Containers whose subclasses have their items.
+_BASES = (list, dict, set)
+# By exact type: a subclass may have methods of its own.
 _STATES: dict[type, _State] = {
     type(None): _NOTHING,
     list: _State(list.copy, *_ITEMS),

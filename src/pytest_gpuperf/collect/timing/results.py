@@ -1,19 +1,20 @@
-"""Results of measured calls that only promise work, or tell that none was done."""
+"""Results of measured calls that only promise work."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from inspect import GEN_CREATED, getgeneratorstate
 from io import BytesIO, IOBase, StringIO
 from itertools import chain, count, cycle, groupby, islice, repeat
-from types import CoroutineType, FunctionType
+from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from typing import Any
 from weakref import getweakrefcount
 
-from pytest_gpuperf.collect.base import PLAIN_TYPES, calls_the_test
+from pytest_gpuperf.collect.base import PLAIN_TYPES
 from pytest_gpuperf.collect.timing.contents import held_by, items_left
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
@@ -39,13 +40,11 @@ _PENDING = (
 )
 # Packages whose tables are computed when `collect` is called.
 _LAZY_TABLES = frozenset({"daft", "ibis", "polars", "pyspark"})
+_FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType, partial)
+_FEW = 10  # members of a result that may be an object and what belongs to it
 # Members of a result that are looked at.
 _MOST_MEMBERS = 100
 _MOST_LEVELS = 3
-_LINES = 3  # of a handler that ends the function
-_WORK_NS = 100_000  # A call that got so far has done work.
-# Mistakes of the code, which a function does not raise on purpose.
-_MISTAKES = (AttributeError, NameError, TypeError)
 
 
 def promised(output: object, given: Iterable[object]) -> str:
@@ -53,8 +52,9 @@ def promised(output: object, given: Iterable[object]) -> str:
     Return the part of a result that only promises work, as a text, or "".
 
     Promises are iterators, unfinished futures, running threads and child processes, open
-    cursors, lazy tables, and empty lists that make their items when read. The result itself is looked at, the members of a
-    container, and the attributes of an object of the project.
+    cursors, lazy tables, blocks of `with` that were not entered, and empty lists that make
+    their items when read. The result itself is looked at, the members of a container, and
+    the attributes of an object of the project.
 
     Args:
         output: The result of a call.
@@ -72,6 +72,14 @@ def promised(output: object, given: Iterable[object]) -> str:
                 name = type(value).__name__
                 return f"{'' if value is output else 'a result with '}{_article(name)} {name}"
     return ""
+
+
+def promises_later(output: object) -> bool:
+    """Return True for a function, and an object of the project or a few with one in them."""
+    kinds = {type(output)}
+    if isinstance(output, (list, tuple, dict)) and len(output) <= _FEW:
+        kinds |= {*map(type, output.values() if type(output) is dict else output)}
+    return any(kind in _FUNCTIONS or is_projects(kind.__module__) for kind in kinds)
 
 
 def has_finalizer(output: object) -> bool:
@@ -104,15 +112,20 @@ def _article(name: str) -> str:
 
 @lru_cache(256)  # types of results, of which a suite has few
 def _promises(kind: type) -> bool:
-    """Return True if a value of a type may only promise work."""
     if issubclass(kind, Iterator):
         return not issubclass(kind, _IDLE)
     if issubclass(kind, CoroutineType) or _end_of(kind):
         return True
     is_table = kind.__module__.partition(".")[0] in _LAZY_TABLES
-    if hasattr(kind, "__dask_graph__") or (is_table and hasattr(kind, "collect")):
+    is_table = is_table and hasattr(kind, "collect")
+    if hasattr(kind, "__dask_graph__") or is_table or _is_block(kind):
         return True
     return issubclass(kind, _GROUPS) and type(kind.__iter__) is FunctionType
+
+
+def _is_block(kind: type) -> bool:
+    """Return True for a block of `with` that is made by a generator."""
+    return kind.__module__ == "contextlib" and hasattr(kind, "__enter__")
 
 
 def _end_of(kind: type) -> tuple[str, object] | None:
@@ -138,10 +151,12 @@ def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
         return base.__len__(value) == 0 and any(True for _ in value)
     if hasattr(kind, "__dask_graph__"):
         return value.__dask_graph__() is not None
-    if _is_used_up(value, _MOST_LEVELS):
-        return False
+    if _is_block(kind):
+        made_by = getattr(value, "gen", None)
+        return made_by is not None and getgeneratorstate(made_by) == GEN_CREATED
     # A cursor of a database without columns has done its work.
-    return getattr(value, "description", True) is not None
+    has_columns = getattr(value, "description", True) is not None
+    return has_columns and not _is_used_up(value, _MOST_LEVELS)
 
 
 def _is_used_up(value: object, levels: int) -> bool:
@@ -172,70 +187,3 @@ def _is_at_end(file: Any) -> bool:  # noqa: ANN401 - any file
 def is_nothing(output: object) -> bool:
     """Return True for None and empty containers."""
     return output is None or (type(output) in _CONTAINERS and not output)
-
-
-def swallowed(
-    call: Callable[[], object], fn: object, thread_cpu_ns: Callable[[], int]
-) -> str:
-    """
-    Return the name of a mistake that a function of the project swallows, or "".
-
-    The function is called once more, unless it cannot catch anything or is traced already.
-    A mistake after a loop, or after 0.1 ms, does not count: the work was done before it.
-
-    Args:
-        call: Calls the function.
-
-        fn: The function, which has returned nothing.
-
-        thread_cpu_ns: Returns the processor time of this thread [ns].
-    """
-    code = getattr(fn, "__code__", None)
-    # Python 3.10 has no table of the exceptions that are caught, and each function that
-    # returns nothing would be called once more.
-    may_catch = getattr(code, "co_exceptiontable", b"")
-    if (
-        not may_catch
-        or sys.gettrace()
-        or not is_projects(getattr(fn, "__module__", ""))
-    ):
-        return ""
-    raised: list[type[BaseException]] = []
-    lines: list[int] = []
-    did_work = False
-    started_ns = 0
-
-    def inside(frame: Any, event: str, argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
-        nonlocal did_work
-        if event == "line":
-            lines.append(frame.f_lineno)
-        elif event == "exception":
-            raised.append(argument[0])
-            took_ns = thread_cpu_ns() - started_ns
-            # A line that ran twice is that of a loop.
-            did_work = took_ns > _WORK_NS or len({*lines}) < len(lines)
-            lines.clear()
-        return inside
-
-    def outside(frame: Any, _event: str, _argument: Any) -> Any:  # noqa: ANN401 - as sys.settrace has it
-        nonlocal started_ns
-        if frame.f_code is not code:
-            return None
-        # Not before: garbage may be collected first.
-        started_ns = thread_cpu_ns()
-        return inside
-
-    _traced(call, outside)
-    # More lines, or more errors, are work that goes on without what was missing.
-    is_end = len(raised) == 1 and len(lines) <= _LINES and not did_work
-    return raised[0].__name__ if is_end and issubclass(raised[0], _MISTAKES) else ""
-
-
-@calls_the_test
-def _traced(call: Callable[[], object], trace: Callable[..., Any]) -> None:
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        if sys.gettrace() is trace:
-            sys.settrace(None)

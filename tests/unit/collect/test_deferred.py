@@ -1,0 +1,223 @@
+"""Rules of collect.timing.deferred: results that work when they are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fakes.clock import FakeClock
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.timing.deferred import (
+    adds_nothing,
+    given_before,
+    is_written,
+    of_project,
+    returned_function,
+    uses,
+)
+from pytest_gpuperf.collect.timing.host import HostCollector
+
+MS = 1_000_000  # [ns]
+ROWS = [3, 1, 2]
+EMPTY: list[int] = []
+CLOCK = FakeClock()
+
+
+class Enough:
+    """A stop rule."""
+
+    def enough(self, values: Sequence[float]) -> bool:
+        return True
+
+
+def answer() -> list[int]:
+    return sorted(ROWS)
+
+
+def helper(rows: list[int]) -> list[int]:
+    return sorted(rows)
+
+
+def writes(rows: list[int]) -> None:
+    rows.append(0)
+
+
+class Rows:
+    """Holds its argument, and works when it is used."""
+
+    kept: list[int] | None = None
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __getitem__(self, place: int) -> int:
+        CLOCK.advance(MS)
+        return int(sorted(self.rows)[place])
+
+    @property
+    def ordered(self) -> list[int]:
+        return sorted(self.rows)
+
+    def value(self) -> list[int]:
+        return sorted(self.rows)
+
+    def in_order(self) -> list[int]:
+        self.kept = [row for row in helper(self.rows)]  # noqa: C416 - code of its own
+        return self.kept
+
+    def __call__(self) -> float:
+        return math.fsum(self.rows)
+
+    def sorts(self) -> None:
+        self.rows.sort()
+
+    def calls_what_writes(self) -> None:
+        writes(self.rows)
+
+    def sleeps(self) -> None:
+        time.sleep(1)
+
+    def waits(self) -> None:
+        while self.rows:
+            pass
+
+    def opens(self) -> object:
+        return open(str(self.rows))  # noqa: PTH123 - never called
+
+    def takes(self, count: int) -> int:
+        return count
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.rows))
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (lambda: answer, "answer"),
+        (lambda: ROWS.sort, "sort"),
+        (lambda: Rows(ROWS).value, ""),  # a call has done something
+        (lambda rows=ROWS: lambda: sorted(rows), "<lambda>"),
+        (lambda: functools.partial(sorted, ROWS), "sorted"),
+        (lambda: lambda other: other, ""),  # for others to call
+        (lambda: ROWS.append, ""),
+        (lambda: functools.partial(sorted), ""),
+        (answer, ""),
+    ],
+)
+def test_a_function_that_is_returned_and_not_called(
+    fn: Callable[[], object], name: str
+) -> None:
+    """It needs nothing more, and the code does nothing else. `lambda: f` lacks parentheses."""
+    assert returned_function(fn, fn()) == name
+
+
+def test_data_that_were_there_before() -> None:
+    """A function that only names them does no work. An argument and an attribute may."""
+    kept = sorted(ROWS)
+
+    assert given_before(lambda: ROWS, ROWS) == "ROWS"
+    assert given_before(lambda: kept, kept) == "kept"
+    assert given_before(lambda rows: rows, ROWS) == ""
+    assert given_before(lambda: Rows(ROWS).ordered, ROWS) == ""
+    assert given_before(lambda: CLOCK, CLOCK) == ""
+    assert given_before(lambda: EMPTY, EMPTY) == ""
+    assert given_before(len, ROWS) == ""
+
+
+def test_only_uses_without_an_effect_are_made() -> None:
+    """What writes, waits, opens, needs arguments or calls such is left alone."""
+    names = {use.name for use in uses(Rows(ROWS))}
+
+    assert names == {
+        "__getitem__ of Rows",
+        "Rows.ordered",
+        "Rows.value()",
+        "Rows.in_order()",
+        "Rows.__call__()",
+    }
+
+
+def test_methods_of_an_object_that_holds_more_than_data_are_not_called() -> None:
+    """Anything may happen in them. Those named after a value are called."""
+    names = {use.name for use in uses(Rows(CLOCK))}
+
+    assert "Rows.value()" in names
+    assert "Rows.in_order()" not in names
+
+
+def test_a_result_adds_nothing_to_its_arguments() -> None:
+    """Numbers and texts do not count, nor does what the result of another call holds."""
+    other = Rows(ROWS)
+
+    assert adds_nothing(Rows(ROWS), other, ())
+    assert adds_nothing(Rows([1]), Rows([1]), ()) is False
+    mine = [1]
+    assert adds_nothing(Rows(mine), Rows([1]), (mine,))
+    assert adds_nothing(Rows((mine, 2)), Rows([1]), (mine,))
+    assert adds_nothing(Rows({"a": mine}), Rows([1]), (mine,))
+    assert adds_nothing(Rows(5), Rows(6), ())
+
+
+def test_the_object_of_the_project_is_found_in_a_result() -> None:
+    """It may stand beside others in a tuple, a list or a dict."""
+    rows = Rows(ROWS)
+
+    assert of_project(rows) is rows
+    assert of_project((1, rows)) is rows
+    assert of_project({"a": 1, "b": rows}) is rows
+    assert of_project([1]) is None
+
+
+def test_writing_a_long_text_is_no_work() -> None:
+    """It takes less than a microsecond a character."""
+    assert is_written("x" * 10_000, 0.005)
+    assert not is_written("1.0", 0.005)
+    assert not is_written([1], 0.0)
+
+
+@pytest.mark.parametrize("taken", [Rows, lambda rows: (Rows(rows), len(rows))])
+def test_a_use_that_takes_far_longer_is_a_doubt(taken: Callable[..., object]) -> None:
+    """The time of a call whose result is used is said, so that generous limits stay kept."""
+
+    def fn(rows: list[int]) -> object:
+        CLOCK.advance(10_000)
+        return taken(rows)
+
+    timing = HostCollector(CLOCK, NoDevice()).measure(
+        TimedCall(fn=fn, args=(ROWS,)), stop=Enough()
+    )
+    (note,) = [n for n in timing.notes if n.code == "lazy-result"]
+
+    assert note.doubt
+    assert "__getitem__ of Rows takes 101 times as long" in note.text
+    assert note.full_s == pytest.approx(1.01e-3)
+
+
+def test_a_cheap_use_is_no_doubt() -> None:
+    """A table of its arguments is what the call makes."""
+
+    @dataclasses.dataclass
+    class Table:
+        rows: list[int]
+
+        def __len__(self) -> int:
+            CLOCK.advance(20_000)
+            return len(self.rows)
+
+    def fn(rows: list[int]) -> object:
+        CLOCK.advance(10_000)
+        return Table(rows)
+
+    timing = HostCollector(CLOCK, NoDevice()).measure(
+        TimedCall(fn=fn, args=(ROWS,)), stop=Enough()
+    )
+
+    assert [n.code for n in timing.notes if n.doubt] == []
