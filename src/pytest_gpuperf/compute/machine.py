@@ -276,13 +276,7 @@ def at_one_speed(
     usual = math.fsum(means) / len(means)
     every = _at_speed([*runs, *now], [*loops, *now_loops], usual, slope)
     # A value measured alone is compared with the suite's, so both need one speed.
-    alone = {}
-    if known.odd:
-        alone = {
-            place: _alone_at_speed(value, usual, slope)
-            for place, value in known.odd.items()
-            if value.alone_values
-        }
+    alone = _odd_at_speed(known.odd, usual, slope) if known.odd else {}
     now_alone = _alone_at_speed(current, usual, slope) if current.alone_values else ()
     if math.inf in chain(every, now_alone, *alone.values()):
         return None  # No float holds a converted value.
@@ -554,6 +548,17 @@ def _at_speed(
         distance = distance * square / (square + _LOOP_NOISE)
         converted.append(value * math.exp(-slope * distance))
     return converted
+
+
+def _odd_at_speed(
+    odd: Mapping[int, SessionValue], usual: float, slope: float
+) -> dict[int, tuple[float, ...]]:
+    """Convert the values measured alone, by the place of their session."""
+    return {
+        place: _alone_at_speed(value, usual, slope)
+        for place, value in odd.items()
+        if value.alone_values
+    }
 
 
 def _alone_at_speed(

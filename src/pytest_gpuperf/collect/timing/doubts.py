@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 import os
-import secrets
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +20,6 @@ from pytest_gpuperf.collect.base import (
     PLAIN_TYPES,
     Garbage,
     TimedCall,
-    arguments,
-    calls_the_test,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
@@ -42,7 +39,6 @@ from pytest_gpuperf.collect.timing.results import (
 )
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
 # A call with other arguments, and some calls among the samples, may take so much longer.
@@ -52,8 +48,6 @@ _MOST_RATIO = 3
 _FIRST_RATIO, _FIRST_S = 10, 1e-4
 # Reading a file and understanding it takes at most this long (YAML, in Python).
 _READ_S_PER_BYTE = 5e-5
-# New arguments are timed so often, because a busy machine interrupts some calls.
-_TURNS = 3
 # Less processor time of other threads is that of services, as of a progress bar.
 _BACKGROUND_S = 0.02
 # Longer calls are not made again.
@@ -66,8 +60,6 @@ _LEAST_GARBAGE = 0.5
 _PERIODS, _PERIODIC = 3, 0.8
 # The mean of calls over their median, where the slow ones count.
 _UNEVEN = 1.5
-# Arguments of `make` are not known before the run.
-_SEED_BITS = 31
 # Code of a function that only returns something is shorter.
 _SHORT_BYTES = 40
 _NAMED = 3  # places in a note
@@ -231,10 +223,11 @@ class Doubts:
         if pools is not None:
             yield from pools.notes(probe_of(request).call, usual_s, self._places)
         yield from self._of_output(output, probe_of, usual_s)
-        if request.reference is not None:
-            yield from self._of_reference(request.reference, output)
-        if request.make is not None:
-            yield from self._on_new_content(request.make, probe_of, usual_s)
+        if request.reference is not None or request.make is not None:
+            # Imported here, because few markers have either.
+            from pytest_gpuperf.collect.timing.made_arguments import notes
+
+            yield from notes(request, output, probe_of, usual_s)
 
     def _of_output(
         self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
@@ -321,50 +314,6 @@ class Doubts:
             text = f"the call catches its own {name} and returns nothing: it may do no work"
             yield Note(code="swallowed-error", text=text, doubt=True)
 
-    @calls_the_test
-    def _of_reference(
-        self, reference: Callable[..., object], output: object
-    ) -> Iterator[Note]:
-        """Yield a doubt if the function returns something else than its reference."""
-        __tracebackhide__ = True
-        request, words = self._request, ""
-        if request.make is not None:
-            seed = secrets.randbits(_SEED_BITS)
-            args, kwargs = arguments(_new(request), request.make(seed))
-            output = request.fn(*args, **kwargs)
-            args, kwargs = arguments(_new(request), request.make(seed))
-            words = f" for make({seed})"
-        elif request.setup is None and request.inputs is None:
-            args, kwargs = request.args, dict(request.kwargs)
-        else:
-            return
-        # Imported here, because few tests have a reference.
-        from pytest_gpuperf.collect.timing.differences import differ
-
-        if differ(output, reference(*args, **kwargs)):
-            text = f"the function does not return what its reference returns{words}"
-            yield Note(code="wrong-result", text=text, doubt=True)
-
-    def _on_new_content(
-        self,
-        make: Callable[[int], object],
-        probe_of: Callable[[TimedCall], Probe],
-        usual_s: float,
-    ) -> Iterator[Note]:
-        """Yield a doubt if calls with new arguments take far longer."""
-        __tracebackhide__ = True
-        new = replace(
-            _new(self._request), setup=lambda: make(secrets.randbits(_SEED_BITS))
-        )
-        probe = probe_of(new)
-        new_s = min(probe.time_s(_nothing) for _ in range(_TURNS))
-        if _MOST_RATIO * usual_s < new_s < inf:
-            text = (
-                f"a call with new arguments of make= takes {_times(new_s / usual_s)} times"
-                " as long"
-            )
-            yield Note(code="new-content", text=text, doubt=True, full_s=new_s)
-
     def _other_threads_ns(self) -> int:
         return self._clock.process_cpu_ns() - self._clock.thread_cpu_ns()
 
@@ -429,13 +378,5 @@ def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
     return Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
 
-def _new(request: TimedCall) -> TimedCall:
-    return replace(request, args=(), setup=None, inputs=None)
-
-
 def _times(ratio: float) -> str:
     return f"{ratio:{',.0f' if ratio >= _ROUND else '.3g'}}"
-
-
-def _nothing() -> None:
-    """Prepare nothing."""
