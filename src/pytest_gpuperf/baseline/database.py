@@ -99,7 +99,8 @@ class DatabaseStore:
         with self._reading() as engine:
             if engine is None:
                 return ()
-            return SessionReader(engine, self._place).contents(self._kind(slug))
+            with collector_paused():
+                return SessionReader(engine, self._place).contents(self._kind(slug))
 
     def check(self) -> None:
         """Open the database."""
@@ -113,7 +114,7 @@ class DatabaseStore:
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
         """Return the stored measurements, without their sessions."""
-        with self._reading() as engine:
+        with self._reading() as engine, collector_paused():
             if engine is None:
                 return {}
             rows = engine.rows(
