@@ -71,7 +71,7 @@ def rendered(make_page: Callable[[], Page]) -> bytes:
             f"default-src 'none'; style-src {allowed}; script-src '{_digest(script)}'; "
             "base-uri 'none'; form-action 'none'"
         )
-        text = _template(environment, "page.html.j2").render(
+        text = environment.get_template("page.html.j2").render(
             page=page,
             run=page.run,
             style=style,
@@ -94,7 +94,7 @@ def still_page(template: str, **content: object) -> bytes:
     Raises:
         ReportError: Jinja2 is not installed.
     """
-    page = _template(_environment(), template)
+    page = _environment().get_template(template)
     style = (_FOLDER / "style.css").read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; "
@@ -125,9 +125,6 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Jinja2 looks for an item where an attribute is missing, in a call of its own, 200
-    # times for each test. Each attribute of a page is there.
-    environment.getattr = getattr  # type: ignore[method-assign,assignment]
     environment.filters["figure"] = _typeset
     environment.filters["breakable"] = _breakable
     return environment
@@ -160,20 +157,6 @@ def _byte_code() -> jinja2.BytecodeCache:
                 )
 
     return ByteCode()
-
-
-def _template(environment: jinja2.Environment, name: str) -> jinja2.Template:
-    """
-    Return a template that escapes each text once.
-
-    A template escapes what `finalize` has escaped before, in three calls that find nothing
-    to do, 140 times for each test.
-    """
-    template = environment.get_template(name)
-    for each in (name, "figures.html.j2"):
-        code = environment.get_template(each).root_render_func.__globals__
-        code["escape"] = str
-    return template
 
 
 def _visible() -> Callable[[object], object]:
