@@ -15,9 +15,10 @@ from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.judge.case import Case, StoredValue
-from pytest_gpuperf.judge.confirmation import Retest, confirmations
+from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.look import plan_retests
 from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.retests import confirmations
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (

@@ -197,7 +197,7 @@ def test_a_run_of_a_part_stores_beside_the_whole(project: Project) -> None:
 
     assert [record.session.ran_count for record in records] == [5, 5, 1, 5]
     assert lines(part, "the baseline has 1 of 5 sessions")
-    assert lines(part, "this run ran 1 test, 2 stored sessions ran 5 tests")
+    assert lines(part, "this run ran 1 test, but 2 stored sessions ran 5 tests")
     assert lines(whole, "the baseline has 3 of 5 sessions")
 
 

@@ -159,7 +159,7 @@ def test_a_run_of_other_code_than_is_compared_is_told(
 
     assert repository.outcomes()["test_x[slower]"][0] == "regressed"
     told = " ".join(ended.stdout.split())
-    assert f"this run loads work from {other / 'work.py'}, which is not" in told
+    assert f"this run loads work from {other / 'work.py'}, which differs" in told
 
 
 def test_a_revision_is_what_it_was_when_the_run_began(project: Project) -> None:

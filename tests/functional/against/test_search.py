@@ -48,7 +48,7 @@ def test_a_search_says_once_that_other_code_is_loaded(
 
     assert (own.returncode, ended.returncode) == (0, 0), ended.stderr
     assert "this run loads" not in own.stderr
-    told = f"gpuperf: this run loads work from {other / 'work.py'}, which is not"
+    told = f"gpuperf: this run loads work from {other / 'work.py'}, which differs"
     assert ended.stderr.count(told) == 1
 
 
