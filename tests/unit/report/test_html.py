@@ -10,7 +10,6 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import jinja2
 import pytest
 
 from fakes import runs
@@ -154,7 +153,7 @@ def test_templates_are_compiled_once(
     monkeypatch.setattr(html, "_CACHE", tmp_path / "cache")
     page = html_bytes(runs.gpu_run())
 
-    monkeypatch.setattr(jinja2.Environment, "_compile", None)
+    monkeypatch.setattr("jinja2.Environment._compile", None)
     assert html_bytes(runs.gpu_run()) == page
 
 

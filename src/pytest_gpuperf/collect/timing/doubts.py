@@ -221,7 +221,7 @@ class Doubts:
             yield from self._elsewhere.in_children(probe.call, usual_s)
         pools = self._elsewhere.pools
         if pools is not None:
-            yield from pools.notes(probe_of(request).call, usual_s, self._places)
+            yield from pools.notes(request, probe_of, usual_s, self._places)
         yield from self._of_output(output, probe_of, usual_s)
         if request.reference is not None or request.make is not None:
             # Imported here, because few markers have either.

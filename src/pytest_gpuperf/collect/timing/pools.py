@@ -6,8 +6,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.hidden import Place, grown_by, is_queue
+from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
 # A thread that has work uses most of such a pause, even on a busy machine, in one of some.
@@ -41,19 +44,28 @@ class Pools:
         self._waiting_count = _waiting_count()
 
     def notes(
-        self, call: Callable[[], object], usual_s: float, places: Sequence[Place]
+        self,
+        request: TimedCall,
+        probe_of: Callable[[TimedCall], Probe],
+        usual_s: float,
+        places: Sequence[Place],
     ) -> list[Note]:
         """
         Return a doubt if the threads work after the calls.
 
         Args:
-            call: Calls the function.
+            request: The call.
+
+            probe_of: Returns what calls a function again.
 
             usual_s: The time of a call [s].
 
             places: What a call reaches.
         """
-        waits = _waiting_count() > self._waiting_count or _fill(places)
+        # `setup` may take from a queue that threads then fill, as those of a loader do.
+        waits = request.setup is None and (
+            _waiting_count() > self._waiting_count or _fill(places)
+        )
         if waits and any(self._work() for _ in range(_PAUSES)):
             text = (
                 "the time leaves work out: threads of a pool or a queue still do that of"
@@ -62,7 +74,8 @@ class Pools:
             return [Note(code=WORK_ELSEWHERE, text=text, doubt=True)]
         if self._clock.threads_cpu_ns(self._ids) - self._before_ns <= _BUSY_NS:
             return []
-        worked_s = self._worked_s(call)
+        idle = probe_of(replace(request, fn=_nothing))
+        worked_s = self._worked_s(probe_of(request).call, idle.call)
         if worked_s <= max(usual_s, _LEAST_S):
             return []
         text = (
@@ -72,15 +85,27 @@ class Pools:
         full_s = usual_s + worked_s
         return [Note(code=WORK_ELSEWHERE, text=text, doubt=True, full_s=full_s)]
 
-    def _worked_s(self, call: Callable[[], object]) -> float:
-        """Return how long the threads work after a call [s], or 0 if they never rest."""
+    def _worked_s(
+        self, call: Callable[[], object], idle: Callable[[], object]
+    ) -> float:
+        """
+        Return how long the threads work after a call [s].
+
+        Args:
+            call: Calls the function.
+
+            idle: Does the same without the function.
+
+        Returns:
+            The time, or 0 if the threads never rest, or work after `idle`, too.
+        """
         # Earlier calls, of other tests as well, may have left work.
         if not self._come_to_rest():
             return 0.0
         worked_ns = 0
         for _ in range(_WATCHED_CALLS):
-            # A thread with work of its own works without a call, too.
-            idle_ns, after_ns = self._after_ns(_nothing), self._after_ns(call)
+            # A thread with work of its own, or of `setup`, works without a call, too.
+            idle_ns, after_ns = self._after_ns(idle), self._after_ns(call)
             if idle_ns is None or after_ns is None or idle_ns > _IDLE * after_ns:
                 return 0.0
             worked_ns += after_ns
@@ -128,5 +153,5 @@ def _waiting_count() -> int:
     return sum(queue.qsize() for queue in {*queues.values()})
 
 
-def _nothing() -> None:
-    """Make no call."""
+def _nothing(*_: object, **__: object) -> None:
+    """Stand in for the function."""
