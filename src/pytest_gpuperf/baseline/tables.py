@@ -345,7 +345,8 @@ def detail_bytes(
     detail = _Detail(
         quantiles=exact,
         q=short,
-        kernel_times_s=tuple(kernel.total_s for kernel in record.kernels),
+        # msgspec leaves out the empty tuple itself, and Python 3.10 makes others.
+        kernel_times_s=tuple(kernel.total_s for kernel in record.kernels) or (),
         soft_facts={n: fact for n, fact in soft.items() if shared.get(n) != fact},
         without=tuple(sorted(shared.keys() - soft.keys())),
         files=record.files,

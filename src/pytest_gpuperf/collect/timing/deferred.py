@@ -370,6 +370,8 @@ def notes(
     if name:
         text = f"the call only returns {name}, which was there before it"
         yield Note(code="less-work", text=text, doubt=True)
+    if of_project(output) is None:
+        return
     slow = None
     # An object of the test may raise anything.
     with suppress(Exception):
