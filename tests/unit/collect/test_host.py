@@ -1475,3 +1475,28 @@ def test_a_write_beside_many_waits_is_not_what_they_wait_for(
         clock.blocks = (clock.blocks or 0) + next(blocks)
 
     assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == ["waits"]
+
+
+@pytest.mark.parametrize(("work_us", "codes"), [(400, ["less-work"]), (250, [])])
+def test_a_cached_function_is_called_without_its_cache(
+    clock: FakeClock, host: HostCollector, work_us: int, codes: list[str]
+) -> None:
+    """A look-up that takes its time makes the first call hardly longer than later ones."""
+
+    class Key:
+        def __hash__(self) -> int:
+            clock.advance(100_000)
+            return 1
+
+    @functools.lru_cache
+    def fn(_: Key) -> int:
+        clock.advance(work_us * 1000)
+        return 7
+
+    timing = host.measure(TimedCall(fn=fn, args=(Key(),)), stop=StopAt())
+
+    assert set(timing.samples) == {0.0001}
+    doubts = [note for note in timing.notes if note.doubt]
+    assert [note.code for note in doubts] == codes
+    for note in doubts:
+        assert note.full_s == pytest.approx(0.0004)

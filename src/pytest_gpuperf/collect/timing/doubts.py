@@ -2,7 +2,8 @@
 
 The samples do not show whether each call did the work that the test means. The signs are
 looked for after the first call and after the samples. Only a marker's `make` and `reference`,
-and a function that returns nothing and may catch an exception, take extra calls.
+a function that returns nothing and may catch an exception, and one with a cache take extra
+calls.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pytest_gpuperf.collect.base import (
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
+    CACHED,
     Place,
     changed,
     grown_by,
@@ -39,6 +41,7 @@ from pytest_gpuperf.collect.timing.results import (
 )
 from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
 # A call with other arguments, and some calls among the samples, may take so much longer.
@@ -62,6 +65,7 @@ _PERIODS, _PERIODIC = 3, 0.8
 _UNEVEN = 1.5
 # Code of a function that only returns something is shorter.
 _SHORT_BYTES = 40
+_UNCACHED_CALLS = 3  # A busy machine interrupts some of them.
 _NAMED = 3  # places in a note
 _LEVELS = 4  # of containers in an argument, one in the other
 _ROUND = 100  # a ratio with three figures needs no point
@@ -204,8 +208,12 @@ class Doubts:
         request = self._request
         usual_s = sorted(samples)[len(samples) // 2]
         wall_s = statistics.median(walls_s)
+        signs: list[Note] = []
         with suppress(Exception):
-            yield from self._signs(output, first_call_s, wall_s)
+            signs = self._signs(output, first_call_s, wall_s)
+            if not signs and _FIRST_S < first_call_s <= _MOST_CALL_S:
+                signs = self._uncached(probe_of, usual_s)
+        yield from signs
         # Slow calls are interrupted more often than short ones.
         yield from _uneven(walls_s, wall_s)
         if garbage is not None and garbage.time_s > usual_s:
@@ -292,6 +300,23 @@ class Doubts:
                 )
                 notes.append(Note(code="less-work", text=text, doubt=True))
         return notes
+
+    def _uncached(
+        self, probe_of: Callable[[TimedCall], Probe], usual_s: float
+    ) -> list[Note]:
+        """Return a doubt if a cached function takes far longer without its cache."""
+        request = self._request
+        if type(request.fn) is not CACHED:
+            return []
+        probe = probe_of(replace(request, fn=request.fn.__wrapped__))
+        full_s = min(probe.time_s(_prepare_nothing) for _ in range(_UNCACHED_CALLS))
+        if not max(_FIRST_S, _MOST_RATIO * usual_s) < full_s < inf:
+            return []
+        text = (
+            f"the function takes {_times(full_s / usual_s)} times as long without its"
+            " cache, which holds the results of earlier calls; measure its __wrapped__"
+        )
+        return [Note(code="less-work", text=text, doubt=True, full_s=full_s)]
 
     def _is_of_pool(self, then: Place) -> bool:
         """Return True if a place got an item for each of the inputs, and no more."""
@@ -380,3 +405,7 @@ def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
 
 def _times(ratio: float) -> str:
     return f"{ratio:{',.0f' if ratio >= _ROUND else '.3g'}}"
+
+
+def _prepare_nothing() -> None:
+    """Leave everything as it is."""

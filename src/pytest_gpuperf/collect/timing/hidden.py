@@ -44,7 +44,7 @@ _MOST_OBJECTS = 100_000
 _STANDARD = os.path.join(os.path.dirname(os.__file__), "")  # noqa: PTH118, PTH120 - pathlib is slower, and says the same
 _OURS = os.path.join(os.path.dirname(__file__).rpartition("collect")[0], "")  # noqa: PTH118, PTH120 - as above
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_CACHED = type(functools.lru_cache(len))
+CACHED = type(functools.lru_cache(len))
 _EMPTY = CellType()
 _PLAIN = frozenset(
     {
@@ -145,7 +145,7 @@ def signs(found: Sequence[tuple[Place, Place]], *results: object) -> list[str]:
 def grown_by(place: Place) -> int:
     """Return the number of items that a place has more than before, or 0 without items."""
     then, now = place.before, place.state.kept(place.find())
-    if place.state is _STATES[_CACHED]:
+    if place.state is _STATES[CACHED]:
         return int(now[1] - then[1])
     return len(now) - len(then) if isinstance(now, Sized) else 0
 
@@ -279,7 +279,7 @@ def _look(
         held = [("the object of the method", value.owner, _just(value.owner))]
     elif kind is MethodType:
         pending += [(place, value.__func__), ("self", value.__self__)]
-    elif kind is _CACHED:
+    elif kind is CACHED:
         pending.append((place, value.__wrapped__))
         held = [(place or "the cache of the function", value, _just(value))]
     elif kind.__name__ in _KEEPERS and kind.__module__ in _MODULES_OF_KEEPERS:
@@ -506,7 +506,7 @@ _STATES: dict[type, _State] = {
         items_left, lambda value, kept: items_left(value) == kept, operator.gt
     ),
     # A cache that keeps more results than before answers later calls from them.
-    _CACHED: _State(
+    CACHED: _State(
         _cache_counts,
         lambda function, kept: _cache_counts(function) == kept,
         lambda then, now: now[1] > then[1],
