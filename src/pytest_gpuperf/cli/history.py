@@ -175,7 +175,7 @@ def _other_branches(
 
 
 def _without(series: _Series, branches: Collection[str]) -> _Series:
-    """Return the sessions that are of none of some branches."""
+    """Return the sessions outside some branches."""
     if not branches:
         return series
     kept = (

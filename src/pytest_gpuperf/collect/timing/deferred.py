@@ -27,7 +27,7 @@ from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.timing.contents import attributes
 from pytest_gpuperf.collect.timing.hidden import is_projects
-from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note
 
@@ -137,8 +137,6 @@ _MOST_CALLS = 3  # of functions of the project, one in the other
 _MOST_MEMBERS = 10
 # A use that takes less than this, or so many times the call, is none of its work.
 _LEAST_S, _MOST_RATIO = 1e-4, 3
-# A use is timed so often, because a busy machine interrupts some calls.
-_TURNS = 3
 
 
 class Use(NamedTuple):
@@ -436,8 +434,4 @@ def _used_again_s(
         return use.of(of_project(request.fn(*args, **kwargs)))
 
     probe = probe_of(replace(request, fn=used))
-    return min(probe.time_s(_nothing) for _ in range(_TURNS))
-
-
-def _nothing() -> None:
-    """Prepare nothing."""
+    return shortest_s(probe)

@@ -39,7 +39,7 @@ from pytest_gpuperf.collect.timing.results import (
     promised,
     promises_later,
 )
-from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
@@ -65,7 +65,6 @@ _PERIODS, _PERIODIC = 3, 0.8
 _UNEVEN = 1.5
 # Code of a function that only returns something is shorter.
 _SHORT_BYTES = 40
-_UNCACHED_CALLS = 3  # A busy machine interrupts some of them.
 _NAMED = 3  # places in a note
 _LEVELS = 4  # of containers in an argument, one in the other
 _ROUND = 100  # a ratio with three figures needs no point
@@ -208,12 +207,12 @@ class Doubts:
         request = self._request
         usual_s = sorted(samples)[len(samples) // 2]
         wall_s = statistics.median(walls_s)
-        signs: list[Note] = []
+        less: list[Note] = []
         with suppress(Exception):
-            signs = self._signs(output, first_call_s, wall_s)
-            if not signs and _FIRST_S < first_call_s <= _MOST_CALL_S:
-                signs = self._uncached(probe_of, usual_s)
-        yield from signs
+            less = self._signs(output, first_call_s, wall_s)
+            if not less and _FIRST_S < first_call_s <= _MOST_CALL_S:
+                less = self._uncached(probe_of, usual_s)
+        yield from less
         # Slow calls are interrupted more often than short ones.
         yield from _uneven(walls_s, wall_s)
         if garbage is not None and garbage.time_s > usual_s:
@@ -309,7 +308,7 @@ class Doubts:
         if type(request.fn) is not CACHED:
             return []
         probe = probe_of(replace(request, fn=request.fn.__wrapped__))
-        full_s = min(probe.time_s(_prepare_nothing) for _ in range(_UNCACHED_CALLS))
+        full_s = shortest_s(probe)
         if not max(_FIRST_S, _MOST_RATIO * usual_s) < full_s < inf:
             return []
         text = (
@@ -405,7 +404,3 @@ def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
 
 def _times(ratio: float) -> str:
     return f"{ratio:{',.0f' if ratio >= _ROUND else '.3g'}}"
-
-
-def _prepare_nothing() -> None:
-    """Leave everything as it is."""

@@ -8,14 +8,12 @@ from math import inf
 
 from pytest_gpuperf.collect.base import TimedCall, arguments, calls_the_test
 from pytest_gpuperf.collect.timing.differences import differ
-from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note
 
 # A call with other arguments may take so much longer.
 _MOST_RATIO = 3
-# New arguments are timed so often, because a busy machine interrupts some calls.
-_TURNS = 3
 # Arguments of `make` are not known before the run.
 _SEED_BITS = 31
 
@@ -45,7 +43,7 @@ def notes(
         return
     make, new = request.make, replace(request, args=(), inputs=None)
     probe = probe_of(replace(new, setup=lambda: make(secrets.randbits(_SEED_BITS))))
-    new_s = min(probe.time_s(_nothing) for _ in range(_TURNS))
+    new_s = shortest_s(probe)
     if _MOST_RATIO * usual_s < new_s < inf:
         text = f"a call with new arguments of make= takes {new_s / usual_s:,.1f} times as long"
         yield Note(code="new-content", text=text, doubt=True, full_s=new_s)
@@ -72,7 +70,3 @@ def _of_reference(
     if differ(output, reference(*args, **kwargs)):
         text = f"the function does not return what its reference returns{words}"
         yield Note(code="wrong-result", text=text, doubt=True)
-
-
-def _nothing() -> None:
-    """Prepare nothing."""

@@ -27,6 +27,8 @@ _MOST_RATIO = 1.5
 # (docs/judging.md section 5). On a busy machine three calls of several threads may all
 # be interrupted.
 _LEAST_TURNS, _MOST_TURNS, _TURNS_S = 3, 20, 0.2
+# A call is timed so often where only its shortest time counts.
+_SHORTEST_OF = 3
 # Time for single short calls. The arguments are put back before each call.
 _SINGLE_CALLS_NS = 20_000_000
 # Entries compared in a pool of inputs. The same function gets them all.
@@ -106,6 +108,11 @@ _NO_ROOM = SameWork(same=False, reason="there is no room for a second copy")
 _NOT_PUT_BACK = SameWork(
     same=False, reason="the original content cannot be put back", called=False
 )
+
+
+def shortest_s(probe: Probe) -> float:
+    """Return the shortest time of some calls [s], because a busy machine interrupts others."""
+    return min(probe.time_s(_nothing) for _ in range(_SHORTEST_OF))
 
 
 def not_compared(_: Sequence[Argument]) -> SameWork:
