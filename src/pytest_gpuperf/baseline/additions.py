@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from pytest_gpuperf.baseline.history import Append, in_series, keep_newest
-from pytest_gpuperf.baseline.layout import UNREADABLE, version_of
+from pytest_gpuperf.baseline.layout import version_of
 from pytest_gpuperf.baseline.rows import (
     CONTENT,
     FACTS,
@@ -27,7 +27,7 @@ from pytest_gpuperf.baseline.rows import (
 )
 from pytest_gpuperf.baseline.text import file_text, unwritable
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import Frozen, collector_paused
+from pytest_gpuperf.model.frozen import UNREADABLE, Frozen, collector_paused
 from pytest_gpuperf.model.record import STORE_VERSION, RecordKey, StoredRecord
 
 

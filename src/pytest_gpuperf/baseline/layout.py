@@ -23,6 +23,7 @@ from pytest_gpuperf.baseline.rows import (
     StoreHead,
     decoded,
 )
+from pytest_gpuperf.model.frozen import UNREADABLE
 from pytest_gpuperf.model.record import STORE_VERSION
 
 SCHEMAS = "pytest-gpuperf/baseline/"
@@ -30,9 +31,6 @@ SCHEMA_VERSION = f"{SCHEMAS}{STORE_VERSION}"
 # The version of the lines, by schema. Lines of version 2 are lines of version 3 that lack
 # some facts about a value.
 READABLE = {SCHEMA_VERSION: STORE_VERSION, f"{SCHEMAS}2": 2}
-
-# The errors of a text that is not in the format.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 STRING = rb'"((?:[^"\\]|\\.)*)"'
 SECTION_NAME = re.compile(rb'^\{"name":' + STRING)

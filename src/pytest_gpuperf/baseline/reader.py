@@ -22,7 +22,7 @@ from pytest_gpuperf.baseline.engine import chunks, metric_numbers
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
 from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, joined
 from pytest_gpuperf.baseline.tables import (
-    UNREADABLE,
+    UNREADABLE_ROW,
     MetricRow,
     check_value,
     detail_of,
@@ -608,7 +608,7 @@ class SessionReader:
         """Name the store in the error of a row that cannot be read."""
         try:
             yield
-        except (*UNREADABLE, KeyError) as error:
+        except (*UNREADABLE_ROW, KeyError) as error:
             raise BaselineCorruptError(
                 f"a row cannot be read ({error})",
                 remedy="restore the database from a copy",

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
+from pytest_gpuperf.model.frozen import UNREADABLE, BulkRecord, Frozen, replace
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     AcceptedLevel,
@@ -221,7 +221,7 @@ _DETAIL = msgspec.msgpack.Decoder(_Detail)
 _SETTING = msgspec.json.Decoder(_Setting)
 _SESSION = msgspec.json.Decoder(Session)
 # The fault of a row that cannot be read.
-UNREADABLE = (msgspec.DecodeError, zlib.error, UnicodeDecodeError, ValueError)
+UNREADABLE_ROW = (*UNREADABLE, zlib.error, ValueError)
 
 # A metric: name, unit, source and better direction, "" if the record has none.
 MetricRow = tuple[str, str, str, str]

@@ -18,7 +18,6 @@ from pytest_gpuperf.baseline.layout import (
     SCHEMAS,
     SECTION_NAME,
     STRING,
-    UNREADABLE,
     OtherLayoutError,
     schema_in,
     sections_in,
@@ -62,7 +61,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused
+from pytest_gpuperf.model.frozen import UNREADABLE, BulkRecord, Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     KEYED_SINCE,

@@ -24,7 +24,7 @@ from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.devices import bare_uuid, query_devices
 from pytest_gpuperf.collect.scratch import open_unlinked, refuse_link
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import UNREADABLE, Frozen, replace
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -490,7 +490,7 @@ def _read(path: Path) -> ProcessState | None:
     try:
         with os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file:
             return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None
 
 

@@ -31,7 +31,7 @@ from pytest_gpuperf.model.activity import (
     Trace,
     TracePlace,
 )
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import UNREADABLE, Frozen
 from pytest_gpuperf.model.record import RecordKey, Role
 
 _SCHEMA = "pytest-gpuperf/trace/1"
@@ -128,7 +128,7 @@ def part_of(line: bytes) -> Part:
         if outer.crc32.encode() != _checksum(bytes(outer.part)):
             raise RecordError("is damaged: its checksum does not match", path="")
         part: Part = _decode_part(outer.part)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise RecordError(f"is damaged: {error}", path="") from error
     if isinstance(part, Head) and part.schema != _SCHEMA:
         message = f"has schema {part.schema!r}, which is not {_SCHEMA!r}"

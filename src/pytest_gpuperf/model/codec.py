@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
-from pytest_gpuperf.model.frozen import collector_paused, encodable, to_builtins
+from pytest_gpuperf.model.frozen import (
+    UNREADABLE,
+    collector_paused,
+    encodable,
+    to_builtins,
+)
 from pytest_gpuperf.model.run import Run
 
 if TYPE_CHECKING:
@@ -49,8 +54,6 @@ _READABLE = frozenset({SCHEMA_VERSION, "pytest-gpuperf/run/2"})
 _RUNS, _BASELINES = "pytest-gpuperf/run/", "pytest-gpuperf/baseline/"
 
 _REMEDY = "give a file written by --gpuperf-json"
-# Errors of the library for a text that is not JSON, not UTF-8, or nested too deeply.
-_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 _T = TypeVar("_T")
 
@@ -131,7 +134,7 @@ def decode_run(text: bytes, *, path: str = "", remedy: str = _REMEDY) -> Run:
     try:
         with collector_paused():
             run = msgspec.json.decode(text, type=Run)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         # A wrong schema explains the mistake best.
         _check_schema(_schema_of(text, path, remedy), path, remedy)
         raise _named(error, path) from error
@@ -148,7 +151,7 @@ def _schema_of(text: bytes, path: str, remedy: str) -> object:
         raise RecordError("it is empty", path=path, remedy=remedy)
     try:
         loose = msgspec.json.decode(text)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         message = f"it is not JSON ({error})"
         raise RecordError(message, path=path, remedy=remedy) from error
     schema = loose.get("schema") if isinstance(loose, dict) else None
@@ -188,7 +191,7 @@ def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except _UNREADABLE as error:  # A ValidationError is a DecodeError.
+    except UNREADABLE as error:  # A ValidationError is a DecodeError.
         raise _named(error, path) from error
 
 

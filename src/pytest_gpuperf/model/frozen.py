@@ -17,6 +17,9 @@ import msgspec
 
 from pytest_gpuperf.errors import RecordError
 
+# The errors of a text that is not in its format, not UTF-8, or nested too deeply.
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+
 
 class Frozen(msgspec.Struct, frozen=True):
     """An immutable record. Each subclass sets `kw_only=True` itself."""

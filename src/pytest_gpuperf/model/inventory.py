@@ -9,7 +9,7 @@ from enum import Enum
 import msgspec
 
 from pytest_gpuperf.errors import GpuPerfError, RecordError
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import UNREADABLE, Frozen
 
 INVENTORY_SCHEMA = "pytest-gpuperf/inventory/1"
 _HEAD = json.dumps({"schema": INVENTORY_SCHEMA})
@@ -182,7 +182,7 @@ def read_inventory(content: bytes, path: str) -> tuple[ListedKernel, ...]:
             continue
         try:
             kernel = msgspec.json.decode(line, type=ListedKernel)
-        except (msgspec.DecodeError, msgspec.ValidationError, GpuPerfError) as error:
+        except (*UNREADABLE, GpuPerfError) as error:
             bad.append(f"line {place}: {error}")
             continue
         if kernel.key in kernels:

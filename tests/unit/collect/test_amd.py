@@ -195,6 +195,10 @@ def test_zstd_is_read_by_python_or_by_the_program(
         (b"CCOB\x09\0\0\0" + bytes(40), "version 9"),
         (b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 8, "entries"),
         (elf({".note": (7, note(b"\xc1"))}, machine=224), "damaged"),
+        # A map as the key of a map.
+        (elf({".note": (7, note(b"\x81\x80\x01"))}, machine=224), "damaged"),
+        # Arrays of one array.
+        (elf({".note": (7, note(b"\x91" * 10_000))}, machine=224), "damaged"),
         (elf({".note": (7, note(b"\x90"))}, machine=224), "no note"),
         (elf({".note": (7, note(b"", b"AMD", 10))}, machine=224), "version 2"),
         (elf({}, machine=224), "no note"),

@@ -300,9 +300,9 @@ def test_what_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
         for path in tmp_path.glob("gpu-0.user-*")
         if path.suffix != ".alive" and path != present._file
     )
-    file.write_text('{"pid": "many"}', encoding="utf-8")
-
-    assert present.other_processes() == ()
+    for content in ('{"pid": "many"}', '{"pid": 1', '{"other": ' + "[" * 3000):
+        file.write_text(content, encoding="utf-8")
+        assert present.other_processes() == ()
     assert len(other.other_processes()) == 1
     other.close()
     present.close()

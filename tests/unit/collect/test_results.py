@@ -174,6 +174,17 @@ def test_another_file_is_refused(content: object, said: str) -> None:
     assert caught.value.remedy
 
 
+def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
+    """With its name, and no traceback."""
+    text = b'{"machine_info": ' + b"[" * 10_000
+
+    with pytest.raises(RecordError, match="recursion") as caught:
+        foreign_results(text, path="x.json")
+
+    assert caught.value.path == "x.json"
+    assert caught.value.remedy
+
+
 def test_a_table_of_nvbench_has_a_remedy_for_json() -> None:
     """The remedy names the option that writes JSON."""
     with pytest.raises(RecordError, match="a table that nvbench printed") as caught:

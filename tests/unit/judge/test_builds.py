@@ -325,13 +325,15 @@ def test_an_inventory_comes_back_as_it_was_written() -> None:
 def test_a_merge_that_went_wrong_is_named_line_by_line() -> None:
     """All bad lines at once: marks of git, a kernel with two lines, a cut line."""
     head, line = inventory_text([kernel()]).splitlines()
-    content = b"\n".join([head, b"<<<<<<< ours", line, b"=======", line, line[:30]])
+    deep = line[:-1] + b',"other":' + b"[" * 10_000
+    ours, theirs = b"<<<<<<< ours", b"======="
+    content = b"\n".join([head, ours, line, theirs, line, line[:30], deep])
     with pytest.raises(RecordError) as refused:
         read_inventory(content, "a.jsonl")
 
     message = str(refused.value)
     assert "a.jsonl" in message
-    for part in ("line 2", "line 4", "line 5", "has two lines", "line 6"):
+    for part in ("line 2", "line 4", "line 5", "has two lines", "line 6", "line 7"):
         assert part in message
     with pytest.raises(RecordError, match="no inventory"):
         read_inventory(b'{"schema": "pytest-gpuperf/run/3"}\n', "b.json")

@@ -18,7 +18,7 @@ from pytest_gpuperf.collect.binary.elf import ELF_MAGIC, ElfFile
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
 from pytest_gpuperf.model.activity import KernelResources
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import UNREADABLE, Frozen
 
 MACHINE_AMD = 224  # EM_AMDGPU
 _NOTE = (b"AMDGPU", 32)  # NT_AMDGPU_METADATA, from code object version 3 on
@@ -272,7 +272,8 @@ def metadata_of(file: ElfFile) -> Mapping[str, Any]:
         if (owner, kind) == _NOTE:
             try:
                 metadata = msgspec.msgpack.decode(content)
-            except msgspec.DecodeError as error:
+            # A TypeError is that of a key that no dict can have, in msgspec 0.21.
+            except (*UNREADABLE, TypeError) as error:
                 raise ValueError(str(error)) from error
             if isinstance(metadata, dict):
                 return metadata

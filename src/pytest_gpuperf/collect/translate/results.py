@@ -10,7 +10,7 @@ import msgspec
 
 from pytest_gpuperf.collect.translate import MAGIC_BYTES, foreign
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import UNREADABLE, Frozen
 
 OF_RESULTS = "name a file of --benchmark-json, or of nvbench's --json"
 _RENAME = "write the file again with the tool"
@@ -183,7 +183,7 @@ def foreign_results(text: bytes, *, path: str) -> ForeignResults:
     except RecordError:
         raise
     # A ValueError is that of a number which is a text.
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         if text.lstrip().startswith(b"{"):
             raise RecordError(str(error), path=path, remedy=_RENAME) from error
     packed, known = foreign(text[:MAGIC_BYTES]), foreign(text)
