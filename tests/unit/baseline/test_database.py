@@ -589,7 +589,7 @@ def test_many_sessions_take_little_memory(place: str, tmp_path: Path) -> None:
         "UPDATE value SET rest = x'c1'",
         "UPDATE value SET value = 9e999",
         # Arrays of one array, as the value of a field of a later version.
-        f"UPDATE value SET rest = x'81a17a{'91' * 10_000}'",
+        f"UPDATE value SET rest = x'81a17a{'91' * 10_000}'",  # noqa: S608 - a constant
         "INSERT INTO detail SELECT session, test, setting, revision, x'01ff' FROM value",
     ],
 )
