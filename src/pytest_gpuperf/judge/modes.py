@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.judge.case import (
     OVERSUBSCRIBED,
     Case,
+    Policy,
 )
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.verdict import SeenValue
@@ -125,6 +126,27 @@ def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> s
     """Return the note about threads that shared the cores, or ""."""
     fresh = {} if confirmation is None else confirmation.notes
     return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
+
+
+def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
+    """
+    Return the sentence on a disk whose change of speed explains that of a test, or "".
+
+    The operations of a disk change by different factors, so a test may change by more than
+    the disk's workloads.
+
+    Args:
+        shift: The slowdown of the workloads [fraction], negative if they are faster.
+
+        worsening: The slowdown of the test [fraction], without that of the workloads.
+
+        policy: The rule's constants.
+    """
+    most = (1 + shift) ** policy.disk_power - 1
+    is_explained = 0 < worsening <= most or most <= worsening < 0
+    if not is_explained or abs(shift) <= policy.disk_shift:
+        return ""
+    return f"the disk is {1 + shift:.3g} times as slow as in the stored sessions"
 
 
 def text_of_interruptions(

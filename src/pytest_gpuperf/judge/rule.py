@@ -266,6 +266,7 @@ def _doubt_of(
     # Needed only where a value moved.
     from pytest_gpuperf.judge.modes import (
         seen_before,
+        text_of_disk,
         text_of_interruptions,
         text_of_oversubscription,
     )
@@ -275,9 +276,9 @@ def _doubt_of(
     if alike:
         return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
     text = text_of_oversubscription(case, ruling.confirmation)
-    shift = ruling.change.machine_shift
-    if case.bound_class is BoundClass.DISK and (shift or 0.0) > policy.disk_shift:
-        text = f"the disk is {1 + (shift or 0.0):.3g} times as slow as in the stored sessions"
+    if case.bound_class is BoundClass.DISK and not text:
+        shift = ruling.change.machine_shift or 0.0
+        text = text_of_disk(shift, ruling.worsening, policy)
     # No test is slowed by more than the reads.
     is_explained = 0 < ruling.worsening < cache_slowdown - 1
     if cache_slowdown > policy.cache_slowdown and is_explained and not text:

@@ -207,26 +207,37 @@ def value(*runs: float) -> SessionValue:
 
 
 @pytest.mark.parametrize(
-    ("slower", "bound_class", "outcome"),
+    ("test", "slower", "bound_class", "outcome"),
     [
-        (4.8, BoundClass.DISK, Outcome.INCONCLUSIVE),
-        (1.0, BoundClass.DISK, Outcome.REGRESSED),
-        (4.8, BoundClass.HOST, Outcome.REGRESSED),
+        (37.0, 4.8, BoundClass.DISK, Outcome.INCONCLUSIVE),
+        (1.69, 1.16, BoundClass.DISK, Outcome.INCONCLUSIVE),
+        (1.95, 1.16, BoundClass.DISK, Outcome.REGRESSED),
+        (37.0, 1.0, BoundClass.DISK, Outcome.REGRESSED),
+        (1.5, 1.03, BoundClass.DISK, Outcome.REGRESSED),
+        (1.5, 0.8, BoundClass.DISK, Outcome.REGRESSED),
+        (37.0, 4.8, BoundClass.HOST, Outcome.REGRESSED),
+        (0.5, 0.8, BoundClass.DISK, Outcome.IMPROVED),
     ],
 )
 def test_a_disk_that_became_slow_regresses_nothing(
-    slower: float, bound_class: BoundClass, outcome: Outcome
+    test: float, slower: float, bound_class: BoundClass, outcome: Outcome
 ) -> None:
-    """A disk with a budget of operations slows tests by other factors than its references."""
-    subject = case(37.0, FAST, bound_class=bound_class)
-    fresh = {subject.name: confirmation(*[37.0 * (1 + n / 1e3) for n in range(5)])}
+    """
+    A disk slows tests by other factors than its references, by up to their fourth power.
+
+    In the same way, a test is not faster because the disk is.
+    """
+    subject = case(test, FAST, bound_class=bound_class)
+    fresh = {subject.name: confirmation(*[test * (1 + n / 1e3) for n in range(5)])}
     (verdict,) = settle([subject], fresh, references=disk(slower))
 
     assert verdict.outcome is outcome
     if outcome is Outcome.INCONCLUSIVE:
         assert verdict.cause is Cause.NOISY_MACHINE
         assert verdict.evidence is not None
-        assert "the disk is 4.8 times as slow" in verdict.evidence.lines[0]
+        assert f"the disk is {slower} times as slow" in verdict.evidence.lines[0]
+    if outcome is Outcome.IMPROVED:
+        assert verdict.reason is Reason.NOT_CONFIRMED
 
 
 @pytest.mark.parametrize(
