@@ -95,7 +95,6 @@ def compare_code(files: Sequence[str], arguments: argparse.Namespace) -> int:
 def _with_instructions(
     was: Build, now: Build, changes: list[KernelChange]
 ) -> tuple[list[KernelChange], list[str]]:
-    """Return the changes with those of the instructions, and why some are not known."""
     pairs = [
         (change.was.digest, change.now.digest)
         for change in changes

@@ -216,7 +216,6 @@ def _copied(
 def _by_session(
     store: Store, slugs: Sequence[str], newest_count: int | None
 ) -> list[dict[str, list[StoreChange]]]:
-    """Return the changes that add each session, in the order of arrival."""
     found: dict[tuple[int, str], dict[str, list[StoredRecord]]] = {}
     for slug in slugs:
         for every in store.load(slug).values():

@@ -175,7 +175,6 @@ def _other_branches(
 
 
 def _without(series: _Series, branches: Collection[str]) -> _Series:
-    """Return the sessions outside some branches."""
     if not branches:
         return series
     kept = (

@@ -103,7 +103,6 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def _read(paths: Sequence[str]) -> list[Run]:
-    """Return the runs of files, with the shards of each run merged."""
     runs = each(paths, read_run)
     named = with_merged_shards(zip(paths, runs, strict=True))
     for path, run in named:

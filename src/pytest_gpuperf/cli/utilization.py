@@ -307,7 +307,6 @@ def _number(summary: WindowSummary) -> str:
 
 
 def _classes(gpu: _Busy) -> str:
-    """Return the shares of the classes, the longest first."""
     summary = gpu.summary
     whole_s = summary.end_s - summary.start_s
     seconds = sorted(summary.sample_class_s.items(), key=lambda part: -part[1])

@@ -268,7 +268,6 @@ def _is_installed(path: str) -> bool:
 
 
 def _absolute(path: str) -> str:
-    """Return an absolute path without resolving links."""
     return os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
 
 

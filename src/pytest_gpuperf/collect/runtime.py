@@ -400,7 +400,6 @@ class CudaRuntime:
         return value.value if status == _SUCCESS and value.value >= least else None
 
     def _uuid(self, device: ctypes.c_int) -> str:
-        """Return the UUID of a device, without NVML's prefix."""
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
         text = bytes(raw).hex()

@@ -300,7 +300,6 @@ def _parts(
 
 
 def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
-    """Yield the spans of a step, parents before children."""
     places: dict[int, int] = {}
     made: list[Span] = []
     for number, parent, mark, start_ns, end_ns, thread, _ in sorted(

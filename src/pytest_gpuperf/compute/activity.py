@@ -367,7 +367,6 @@ def _kernels(
     shapes: Sequence[KernelShape],
     demangle: Callable[[str], str | None],
 ) -> tuple[KernelUse, ...]:
-    """Return the first 256 kernels that ran, longest total time first."""
     return tuple(
         KernelUse(
             shape=shapes[place],
@@ -444,7 +443,6 @@ def _tracks(trace: Trace, listed: Sequence[int]) -> tuple[Track, ...]:
 
 
 def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
-    """Return copies by direction and kinds of memory, most bytes first."""
     groups: dict[tuple[str, str, str], list[Copy]] = defaultdict(list)
     for copy in copies:
         groups[copy.direction, copy.source, copy.target].append(copy)

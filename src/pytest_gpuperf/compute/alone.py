@@ -804,7 +804,6 @@ def _by_gap(
 
 
 def _log_normal(distance: float, variance: float) -> float:
-    """Return the logarithm of a normal density, up to a constant."""
     return -(distance * distance / variance + math.log(variance)) / 2
 
 

@@ -115,7 +115,6 @@ def about_trend(values: Sequence[float]) -> float:
 
 @cache
 def _places(count: int) -> tuple[Sequence[float], float]:
-    """Return the distances of some places from their middle, and the sum of their squares."""
     middle = (count - 1) / 2
     return [place - middle for place in range(count)], count * (count**2 - 1) / 12
 

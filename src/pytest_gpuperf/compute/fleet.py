@@ -143,7 +143,6 @@ def _moves(
     before: Sequence[Mapping[Hashable, float]],
     since: Sequence[Mapping[Hashable, float]],
 ) -> list[float]:
-    """Return the move of each series that was measured before and since."""
     sides: list[dict[Hashable, list[float]]] = [{}, {}]
     for side, several in zip(sides, (before, since), strict=True):
         for logs in several:

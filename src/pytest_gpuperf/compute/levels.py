@@ -195,20 +195,20 @@ class _LevelSearch:
 
     def _short_level(self, places: Sequence[int]) -> int | None:
         """
-        Return the smaller change beside a level that too few sessions have, or None.
+        Return the smaller change next to a level that too few sessions have, or None.
 
         A session has the level that is nearer to it, of its own and its neighbour's.
         """
         parts = [self._logs[a:b] for a, b in pairwise([0, *places, len(self._logs)])]
         levels = [median(part) for part in parts]
         for number, (part, level) in enumerate(zip(parts, levels, strict=True)):
-            beside = [n for n in (number - 1, number) if 0 <= n < len(places)]
-            others = [levels[n + (n == number)] for n in beside]
+            nearest = [n for n in (number - 1, number) if 0 <= n < len(places)]
+            others = [levels[n + (n == number)] for n in nearest]
             for other in others:
                 own_count = sum(abs(v - level) < abs(v - other) for v in part)
                 if own_count < _LEAST_LENGTH:
-                    sizes = [abs(self._size(places, n)[0]) for n in beside]
-                    return beside[sizes.index(min(sizes))]
+                    sizes = [abs(self._size(places, n)[0]) for n in nearest]
+                    return nearest[sizes.index(min(sizes))]
         return None
 
     def _near_levels(self, places: Sequence[int]) -> list[float]:

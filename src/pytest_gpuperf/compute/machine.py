@@ -305,7 +305,6 @@ def _merged(values: SessionValues, converted: SessionValues) -> SessionValues:
 
 
 def _means(loops: Sequence[float], counts: Iterable[int]) -> list[float]:
-    """Return the mean of each session's loops."""
     rest = iter(loops)
     return [math.fsum(islice(rest, count)) / count for count in counts]
 

@@ -499,7 +499,6 @@ def _layer(layer: Layer) -> LayerTime:
 
 
 def _operations(layers: Iterable[Layer]) -> tuple[OperationTime, ...]:
-    """Sum the times of operations over all layers, longest first."""
     times: dict[str, list[float]] = {}
     for layer in layers:
         for name, ms in layer.ops.items():

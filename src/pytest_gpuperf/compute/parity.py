@@ -196,7 +196,6 @@ def _operation_gaps(
     reference_ops: Mapping[str, float],
     policy: ParityPolicy,
 ) -> tuple[OperationGap, ...]:
-    """Return the shared operations, the largest loss first."""
     shared = sorted(our_ops.keys() & reference_ops.keys())
     lost = math.fsum(max(0.0, our_ops[name] - reference_ops[name]) for name in shared)
     totals = math.fsum(our_ops.values()), math.fsum(reference_ops.values())

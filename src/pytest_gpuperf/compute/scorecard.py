@@ -237,7 +237,6 @@ def added(numbers: Iterable[float]) -> float:
 
 
 def _layer_summary(layer: Layer) -> LayerSummary:
-    """Summarise a layer, naming the last of several equally long operations."""
     names = sorted(layer.ops)
     total = added(layer.ops[name] for name in names)
     top = max(names, key=lambda name: (layer.ops[name], name), default="")

@@ -469,7 +469,6 @@ def sorted_quantile(ordered: Sequence[float], fraction: float) -> float:
 
 
 def _lower_tail(count: int, largest: int) -> float:
-    """Return P(Bin(count, 1/2) <= largest), summed from the largest term down."""
     term = math.exp(
         math.lgamma(count + 1)
         - math.lgamma(largest + 1)

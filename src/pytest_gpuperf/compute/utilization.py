@@ -405,7 +405,6 @@ def _replay_rate(
 
 
 def _health(record: CanonicalRecord, rate: float | None, warning: float) -> Health:
-    """Return the health of the GPU, counting absent readings as good."""
     rows_lost = record.uncorrectable_remapped_row_count or 0
     if record.row_remap_failed is True or rows_lost > 0:
         return Health.CRIT

@@ -98,5 +98,4 @@ def pytest_collection_modifyitems(
 
 
 def _encodable(text: str) -> str:
-    """Escape lone surrogates, which cannot be written to a file."""
     return text.encode(errors="backslashreplace").decode()

@@ -206,7 +206,6 @@ def hide_own_frames(error: BaseException) -> None:
 
 
 def _frames(error: BaseException) -> list[TracebackType]:
-    """Return the frames of a traceback, outermost first."""
     frames, traceback = [], error.__traceback__
     while traceback is not None:
         frames.append(traceback)

@@ -113,7 +113,6 @@ def _paired(
     *,
     alone: bool = False,
 ) -> list[tuple[ListedKernel, ListedKernel]]:
-    """Return kernels of an equal key, and remove them from both lists."""
     partners: dict[Hashable, list[ListedKernel]] = defaultdict(list)
     counts: dict[Hashable, int] = defaultdict(int)
     for kernel in old:
@@ -173,7 +172,6 @@ def _own_name(name: str) -> str:
 
 
 def _steps(was: ListedKernel, now: ListedKernel) -> list[CodeStep]:
-    """Return the differences between two builds of a kernel, the worse first."""
     steps = []
     for fact in _NEEDS:
         before, after = getattr(was, fact), getattr(now, fact)

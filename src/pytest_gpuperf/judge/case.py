@@ -132,7 +132,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     usual_sessions: int = 5
     # Workloads of a disk that nothing else uses differ by as much.
     disk_shift: float = 0.05
-    # Beside programs that write small files, appends became 1.4 to 1.6 times as slow, and
+    # While programs wrote small files, appends became 1.4 to 1.6 times as slow, and
     # new files 2.1 to 2.8 times: the power 2.8. A file that is written again became 1.7
     # times as slow where the disk became 1.16 times as slow. The disk's change itself is
     # taken out of the test's.
@@ -629,7 +629,6 @@ def same_code(
 def _held(
     stored: Iterable[StoredRecord], metric: str, session_id: str
 ) -> tuple[list[StoredRecord], list[_Pair]]:
-    """Return the other sessions, and those with a value of a metric."""
     sessions: list[StoredRecord] = []
     having: list[_Pair] = []
     for session in stored:

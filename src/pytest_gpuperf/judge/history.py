@@ -151,7 +151,6 @@ def _moves(
     marks: Sequence[HistoryMark],
     pairs: Sequence[_Valued],
 ) -> tuple[tuple[HistoryMove, ...], float | None]:
-    """Return the lasting changes of a series, and its noise."""
     places = [n for n, point in enumerate(points) if not point.left_out]
     if not places or min(points[n].value for n in places) <= 0:
         return (), None  # No change is a share of 0.

@@ -165,7 +165,7 @@ def text_of_interruptions(
         return ""
     stored = case.stored.values.interrupted
     # On a machine that is always busy, the values are alike. Where some sessions met less,
-    # they do not show how slow the test is beside other programs.
+    # they do not show how slow other programs make the test.
     if current.interrupted:
         return "" if all(stored) else _INTERRUPTED
     return _UNINTERRUPTED if 2 * sum(stored) > len(stored) else ""

@@ -324,7 +324,6 @@ def _facts_of(timing: Timing, sources: Collection[str]) -> dict[str, str]:
 
 
 def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
-    """Return the samples of every source that ran, the best source first."""
     return {timing.source: timing.samples, **timing.other_samples}
 
 

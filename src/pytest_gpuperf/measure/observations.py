@@ -152,7 +152,6 @@ def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Est
 def _gaps(
     record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Unmeasured]:
-    """Yield the gaps of all metrics, even of metrics with a value."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[1]
     activity_metrics = gpu_metrics(Source.CUPTI, record.kind)

@@ -346,7 +346,7 @@ UNKNOWN = "unknown"
 WORKERS = "xdist_workers"
 # Soft fact: the UUID of the GPU.
 BOARD = "gpu_uuid"
-# Label or hash of the machine that holds the GPU, told if another GPU measured.
+# Label or hash of the machine that holds the GPU, named if another GPU measured.
 MACHINE = "machine"
 # Soft facts of the machine that may change its speed.
 SOFT_MACHINE_FACTS = frozenset({"driver", BOARD, MACHINE, "platform"})

@@ -43,7 +43,7 @@ def replace(record: _S, /, **changes: object) -> _S:
     return msgspec.structs.replace(record, **changes)
 
 
-# For a field of a record that nobody has seen yet.
+# For a field of a record that is not in use yet.
 force_setattr = msgspec.structs.force_setattr
 
 

@@ -312,7 +312,6 @@ def _compare_what_differs(
 
 
 def _same_tests(suite: Suite, changes: Changes | None) -> list[str]:
-    """Return the ids of tests that used no changed file, in the order of the results."""
     if changes is None or suite.opened is None:
         return []
     test_ids = {node_id: suite.test_of(node_id) for node_id in suite.opened.ended}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.memory import Memory
     from pytest_gpuperf.pipeline.suite import Suite
 
-# A conftest.py belongs to the tests of its folder, whatever its functions are.
+# A conftest.py belongs to the tests of its folder with any functions.
 _CONFTEST = "conftest.py"
 _UNKNOWN_FILES = (
     "they are recorded on Linux, if pytest is started in the git repository, and not by "

@@ -150,7 +150,6 @@ def _never_reported(shards: Mapping[int, Run], count: int) -> Iterator[str]:
 
 
 def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
-    """Yield why runs do not belong together, each with a remedy."""
     unnamed = [file.name for file in files if file.shard is None]
     if unnamed:
         name = "names" if len(unnamed) == 1 else "name"
@@ -347,7 +346,6 @@ def _common(values: Iterable[_T]) -> _T | None:
 
 
 def _session(sessions: Sequence[Session]) -> Session:
-    """Return the session of all shards, on the host of the first."""
     first = min(sessions, key=lambda session: session.started_unix_s)
     ids = "\n".join(sorted(session.id for session in sessions))
     digest = blake3(ids.encode("utf-8", "surrogatepass")).hexdigest()[:_ID_LENGTH]

@@ -800,7 +800,6 @@ def _stem(name: str, path: str) -> str:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """Yield the packages of a module, innermost first."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name

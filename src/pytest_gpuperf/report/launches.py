@@ -123,7 +123,6 @@ class _Names(dict[str, str]):
 
 
 def _rows(trace: Trace) -> Iterator[list[_TraceRow]]:
-    """Yield launches in the order of CUPTI's records, some thousands at a time."""
     begun_ns = trace.begun_ns
     shapes = trace.launches.shapes
     ends: dict[tuple[int, int], int] = {}  # End of each stream's last launch [ns].
@@ -278,7 +277,6 @@ def _cells(row: _TraceRow) -> tuple[str, ...]:
 
 
 def _microseconds(time_ns: int | None) -> str:
-    """Return a time in us with three decimals, so that a column has a single unit."""
     return _UNKNOWN if time_ns is None else f"{time_ns / 1000:.3f}"
 
 

@@ -175,7 +175,6 @@ def _unbundled(content: bytes | mmap.mmap, start: int) -> tuple[list[CodeObject]
 def _decompressed(
     content: bytes | mmap.mmap, start: int, end: int, runner: Runner
 ) -> tuple[bytes, int]:
-    """Return a bundle that was compressed, and the size of the compressed bundle."""
     _, version, method = _COMPRESSION.unpack_from(content, start)
     form = _SIZES.get(version)
     if form is None or method not in {_ZLIB, _ZSTD}:

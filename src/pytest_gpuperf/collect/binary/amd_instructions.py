@@ -237,7 +237,6 @@ def _jumps(opcode: str) -> bool:
 def _counted(
     instructions: Iterable[AmdInstruction], *, has_scratch: bool
 ) -> Counter[str]:
-    """Count instructions by class, without padding."""
     counts: Counter[str] = Counter()
     for instruction in instructions:
         if instruction.opcode not in _PADDING:

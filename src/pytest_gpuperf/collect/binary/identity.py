@@ -248,7 +248,6 @@ class _Walk:
         return _identity(code=code, shape=shape, data=[data, banks, self._literals])
 
     def _instructions(self, function: str) -> Iterator[tuple[int, int, object]]:
-        """Yield both words of each instruction, and the targets of the addresses in it."""
         index = self._module.by_name[CODE + function]
         content = self._module.sections[index].content
         lines = self._listing.get(function, {})

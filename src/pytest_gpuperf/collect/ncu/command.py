@@ -342,7 +342,6 @@ def _unless_present(
 
 
 def _shape_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield the wrong types of fields, to be checked before other mistakes."""
     for name in ("executable", "output", "ncu"):
         value = getattr(command, name)
         if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):

@@ -490,7 +490,6 @@ def _member(enumeration: Callable[[int], Any], number: int) -> str:
 
 
 def _hottest_lines(action: IAction) -> list[_Object]:
-    """Return the three source lines with the most samples of waiting warps, the most first."""
     by_address = _stall_samples(action)
     counts = {address: sum(samples.values()) for address, samples in by_address.items()}
     lines: dict[int | tuple[str, int], list[int]] = {}

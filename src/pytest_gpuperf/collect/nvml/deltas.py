@@ -495,7 +495,6 @@ def _pass_record(
 def _preheated_batch(
     fn: Callable[[], object], clock: Clock, synchronize: Callable[[], None]
 ) -> int:
-    """Preheat the device, and return the number of calls in a batch of 0.01 s or more."""
     start_ns, batch = clock.now_ns(), 1
     while True:
         began_ns = clock.now_ns()

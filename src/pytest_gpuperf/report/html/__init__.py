@@ -131,7 +131,6 @@ def _environment() -> jinja2.Environment:
 
 
 def _byte_code() -> jinja2.BytecodeCache:
-    """Return the cache of compiled templates, which are kept as Python keeps modules."""
     import jinja2
 
     # The byte code of one release need not suit another.
@@ -143,7 +142,7 @@ def _byte_code() -> jinja2.BytecodeCache:
             return f"{name}{suffix}"
 
         def load_bytecode(self, bucket: Bucket) -> None:
-            # None yet, or a folder of somebody else.
+            # None yet, or a folder of another user.
             with contextlib.suppress(OSError):
                 bucket.bytecode_from_string((_CACHE / bucket.key).read_bytes())
 

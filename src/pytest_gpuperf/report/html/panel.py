@@ -337,7 +337,6 @@ def _judgement(verdict: Verdict) -> Judgement:
 
 
 def _values(record: Record, verdicts: Collection[Verdict]) -> Iterator[Value]:
-    """Yield the values of the suite with their origin, without values of single kernels."""
     for estimate in record.estimates:
         if estimate.kernel is not None:  # Shown in a separate table.
             continue
