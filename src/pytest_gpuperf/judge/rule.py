@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
 _HARMLESS = frozenset({BOARD, MACHINE, WORKERS})
+# Suite and fresh processes are alike if they are this much of a change apart.
+_ALIKE = 0.25
 # With fewer steps, the slowest steps move the median of a loop (docs/steps.md).
 _ENOUGH_STEPS = 30
 # A smaller move of the clock may be an error of reading: the clock has steps of 15 MHz,
@@ -215,7 +217,7 @@ def _by_numbers(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Re
     # The numbers of two sets may differ, and each set is exact.
     if ruling.change.exact or case.metric.name == KERNEL_SET:
         return _by_count(case, ruling, limit)
-    outcome, reason = _by_evidence(ruling, limit, policy)
+    outcome, reason = _by_evidence(case, ruling, policy)
     if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
         return Outcome.BLIND, Reason.NOT_DETECTABLE
     return outcome, reason
@@ -426,9 +428,9 @@ def _by_count(case: Case, ruling: Ruling, limit: float) -> tuple[Outcome, Reason
 
 
 def _by_evidence(
-    ruling: Ruling, limit: float, policy: Policy
+    case: Case, ruling: Ruling, policy: Policy
 ) -> tuple[Outcome, Reason]:
-    if abs(ruling.worsening) <= limit:
+    if abs(ruling.worsening) <= (case.limit or 0.0):
         return Outcome.UNCHANGED, Reason.WITHIN_NOISE
     worse = ruling.worsening > 0
     sure = (ruling.p_worse if worse else ruling.p_better) < ruling.level
@@ -444,6 +446,9 @@ def _by_evidence(
     better = not worse and (suspect or (other_alone and same_way))
     if better and not (sure and confirmed):
         return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # Never a reason to fail.
+    # Both show the same change, and the sessions are too few or too different for it.
+    if other_alone and _agree(case, ruling):
+        return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
     if (suspect and not confirmed) or other_alone:
         return Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED
     if not (sure and confirmed):
@@ -451,6 +456,23 @@ def _by_evidence(
     if worse:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
     return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+
+
+def _agree(case: Case, ruling: Ruling) -> bool:
+    """
+    Return True if suite and fresh processes are evidence of the same change.
+
+    In a run of a part of the suite, and in a suite that moves tests by itself, they may be
+    alike by chance.
+    """
+    both, suite = ruling.weighed, case.estimate
+    of_part = len(case.company) < len(case.stored)
+    if both is None or both.alone is None or both.shifted_count or of_part:
+        return False
+    if suite is None or suite.value <= 0 or both.alone.measured <= 0:
+        return False
+    apart = abs(math.log(both.alone.measured / suite.value))
+    return apart < _ALIKE * math.log1p(abs(ruling.change.effect or 0.0))
 
 
 def _is_sure_by_itself(ruling: Ruling) -> bool:

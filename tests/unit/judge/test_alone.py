@@ -131,6 +131,18 @@ def test_the_two_must_tell_the_same_within_a_factor_of_2() -> None:
     assert judged(case(350 * US, THEN), ALONE).outcome is Outcome.REGRESSED
 
 
+@pytest.mark.parametrize("slower", [1.3, 1.6])
+def test_suite_and_fresh_processes_that_agree_do_not_contradict(slower: float) -> None:
+    """Two different sessions are too few for a change, even one that both show."""
+    verdict = judged(case(slower, (1.0, 1.05)), [slower * value for value in LIKE])
+
+    assert (verdict.outcome, verdict.reason, verdict.cause) == (
+        Outcome.INCONCLUSIVE,
+        Reason.NOT_SIGNIFICANT,
+        Cause.FEW_SESSIONS,
+    )
+
+
 @pytest.mark.parametrize("shifted_count", [0, 1, 2])
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_suite_that_moves_tests_by_itself_may_have_moved_any(
