@@ -427,9 +427,7 @@ def _by_count(case: Case, ruling: Ruling, limit: float) -> tuple[Outcome, Reason
     return Outcome.REGRESSED, Reason.OTHER_KERNEL
 
 
-def _by_evidence(
-    case: Case, ruling: Ruling, policy: Policy
-) -> tuple[Outcome, Reason]:
+def _by_evidence(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Reason]:
     if abs(ruling.worsening) <= (case.limit or 0.0):
         return Outcome.UNCHANGED, Reason.WITHIN_NOISE
     worse = ruling.worsening > 0
