@@ -444,10 +444,8 @@ def _by_evidence(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, R
     better = not worse and (suspect or (other_alone and same_way))
     if better and not (sure and confirmed):
         return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # Never a reason to fail.
-    # Both show the same change, and the sessions are too few or too different for it.
-    if other_alone and _agree(case, ruling):
-        return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
-    if (suspect and not confirmed) or other_alone:
+    contradict = other_alone and not _agree(case, ruling)
+    if (suspect and not confirmed) or contradict:
         return Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED
     if not (sure and confirmed):
         return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
