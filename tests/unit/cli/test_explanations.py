@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf import cli, errors, options
 from pytest_gpuperf.cli import explanations
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.verdict import Outcome, Reason
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +22,15 @@ SLUGS = [
     if isinstance(kind, type) and issubclass(kind, errors.GpuPerfError)
 ]
 OPTIONS = [f"--{name}" for name, _, _ in options._OPTIONS]
-NAMES = [*(reason.value for reason in Reason), *SLUGS, *METRICS, *OPTIONS, *Outcome]
+NOTES = sorted(
+    {
+        code
+        for path in (ROOT / "src").rglob("*.py")
+        for code in re.findall(r"\bNote\(\s*code=\"([^\"]+)\"", path.read_text("utf-8"))
+    }
+)
+CODES = [code.value for kind in (Reason, VoidCode, GapCode) for code in kind]
+NAMES = list(dict.fromkeys([*CODES, *NOTES, *SLUGS, *METRICS, *OPTIONS, *Outcome]))
 
 
 def printed(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
@@ -31,7 +42,7 @@ def printed(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
 def test_every_name_that_is_printed_is_explained(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    """Each reason, error, metric, option and verdict has an entry on a page."""
+    """Each reason, void, gap, note, error, metric, option and verdict has an entry on a page."""
     answer = json.loads(printed(capfdbinary, *NAMES, "--format=json"))
 
     assert answer["schema"] == "pytest-gpuperf/explain/1"
