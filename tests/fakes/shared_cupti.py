@@ -19,7 +19,7 @@ from fakes.binaries import elf
 from fakes.cupti import FakeCupti
 
 _ALLOW = 32  # of CUpti_SubscriberParams: where allowMultipleSubscribers lies
-HELD, MIXED = 39, 14
+INVALID_PARAMETER, HELD, MIXED = 1, 39, 14
 _CALLS = (
     *("activity_disable", "activity_enable", "activity_enable_driver_api"),
     *("activity_enable_runtime_api", "activity_get_num_dropped_records"),
@@ -37,13 +37,24 @@ class SharedCupti:
 
         new_driver: Whether the driver is 610 or later, which admits several subscribers.
 
+        lacking: The functions that the loaded libcupti lacks, by a part of their names.
+
+        knows_several: Whether it knows the parameters of several subscribers.
+
     Attributes:
         families: The families of functions that the process has used.
 
         subscribers: The double of each subscriber's own records, by its handle.
     """
 
-    def __init__(self, real: ModuleType, *, new_driver: bool = True) -> None:
+    def __init__(
+        self,
+        real: ModuleType,
+        *,
+        new_driver: bool = True,
+        lacking: str | None = None,
+        knows_several: bool = True,
+    ) -> None:
         self.cuptiError = real.cuptiError
         self.SubscriberParams = real.SubscriberParams
         self.driver_api_trace_cbid = real.driver_api_trace_cbid
@@ -51,6 +62,7 @@ class SharedCupti:
         self.families: set[str] = set()
         self.subscribers: dict[int, FakeCupti] = {}
         self._real, self._new_driver = real, new_driver
+        self._lacking, self._knows_several = lacking, knows_several
         self._alone = False
         self._handle = 100
         self._clock = FakeCupti(real)
@@ -59,8 +71,12 @@ class SharedCupti:
             setattr(self, f"{name}_v2", self._of_subscriber(name))
 
     def subscribe_v2(self, callback: object, userdata: object, address: int) -> int:
-        """Subscribe; the byte at 32 says whether others may, too."""
-        allows = ctypes.c_uint8.from_address(address + _ALLOW).value == 1
+        """Subscribe; the byte at 32 says whether others may, too, if there is one."""
+        size_bytes = ctypes.c_size_t.from_address(address).value
+        is_longer = size_bytes > _ALLOW
+        if is_longer and not self._knows_several:
+            raise self.cuptiError(INVALID_PARAMETER)
+        allows = is_longer and ctypes.c_uint8.from_address(address + _ALLOW).value == 1
         return self.admit(alone=not allows)
 
     def admit(self, *, alone: bool) -> int:
@@ -119,6 +135,9 @@ class SharedCupti:
 
     def _of_subscriber(self, name: str) -> Callable[..., Any]:
         def call(handle: int, *arguments: Any) -> Any:
+            if self._lacking is not None and self._lacking in name:
+                message = f"function {name}_v2 is not found"
+                raise RuntimeError(message)
             self.use("subscriber")
             if name in {"activity_enable", "activity_disable"}:
                 kind, config = arguments

@@ -240,12 +240,9 @@ def take(
     failures = failures_of(cupti)
     with contextlib.ExitStack() as undo:
         try:
-            handle, shared = subscribe(cupti, modules)
             if modules is not None:
                 undo.callback(modules.clear)  # After the last event.
-            _later(undo, failures, cupti.unsubscribe, handle)
-            calls = subscriber_calls(cupti, handle) if shared else process_calls(cupti)
-            calls.register(_requested, completed)
+            handle, calls = _registered(cupti, completed, modules, undo)
             enable = _Enabling(calls, undo, failures).enable
             for name in (*_REQUIRED, *(("GRAPH_TRACE",) if whole_graphs else ())):
                 enable(name)
@@ -270,6 +267,36 @@ def take(
             with contextlib.suppress(*failures, AttributeError):
                 modules.watch(cupti, handle)
         return Taken(undo.pop_all(), unrecorded, calls)
+
+
+def _registered(
+    cupti: Any,  # noqa: ANN401 - an optional library has no types
+    completed: Callable[[Sequence[Any]], None],
+    callback: Callable[..., object] | None,
+    undo: contextlib.ExitStack,
+) -> tuple[int, ActivityCalls]:
+    """
+    Subscribe, and return the handle with functions that the loaded libcupti has.
+
+    The binding may be newer than the libcupti, as with one that torch has loaded.
+    """
+    handle, shared = subscribe(cupti, callback)
+    with contextlib.ExitStack() as ending:
+        _later(ending, failures_of(cupti), cupti.unsubscribe, handle)
+        if shared:
+            calls = subscriber_calls(cupti, handle)
+            try:
+                calls.now_ns()  # 13.2 lacks this one.
+                calls.register(_requested, completed)
+            except RuntimeError:
+                ending.close()
+                handle, shared = _subscribe(cupti, callback, shared=False), False
+                _later(ending, failures_of(cupti), cupti.unsubscribe, handle)
+        if not shared:
+            calls = process_calls(cupti)
+            calls.register(_requested, completed)
+        undo.push(ending.pop_all())
+    return handle, calls
 
 
 def subscribe(
@@ -298,9 +325,9 @@ def subscribe(
         try:
             return _subscribe(cupti, callback, shared=True), True
         except cupti.cuptiError as error:
-            if error.status != HELD:
+            if error.status not in {HELD, INVALID_PARAMETER}:
                 raise
-            # A user that is alone, or an older driver.
+            # A user that is alone, or an older driver or libcupti.
     return _subscribe(cupti, callback, shared=False), False
 
 
@@ -317,11 +344,10 @@ def _subscribe(
             # cupti-python 12.8 has no names of subscribers.
             return int(cupti.subscribe(callback or _ignored, None))
         params.subscriber_name = "gpuperf"
-        params.struct_size = _PARAMS_BYTES
-        if hasattr(params, "allow_multiple_subscribers"):
-            params.struct_size = _PARAMS_MULTIPLE_BYTES
-            allowed = ctypes.c_uint8.from_address(params.ptr + _ALLOW_MULTIPLE)
-            allowed.value = shared
+        # A libcupti before 13.2 knows the smaller size alone.
+        params.struct_size = _PARAMS_MULTIPLE_BYTES if shared else _PARAMS_BYTES
+        if shared:
+            ctypes.c_uint8.from_address(params.ptr + _ALLOW_MULTIPLE).value = True
         return int(cupti.subscribe_v2(callback, None, params.ptr))
     except cupti.cuptiError as error:
         if error.status != HELD or shared:

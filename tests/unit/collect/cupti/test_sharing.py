@@ -83,6 +83,23 @@ def test_an_older_driver_admits_one(cupti: SharedCupti) -> None:
     assert old.families == {"process"}
 
 
+@pytest.mark.parametrize(
+    ("lacking", "knows_several"),
+    [("", False), ("", True), ("get_timestamp", True)],
+)
+def test_the_loaded_libcupti_decides(lacking: str, *, knows_several: bool) -> None:
+    """One that is older than the binding, as torch's own, admits one user of its functions."""
+    older = SharedCupti(real, lacking=lacking, knows_several=knows_several)
+    collector = made(older)
+    collector.open()
+
+    assert kernels(collector, older) == ["axpy"]
+    assert not collector.calls.shared
+    assert older.families == {"process"}
+    collector.close()
+    assert not older.subscribers
+
+
 def test_one_that_is_alone_shuts_several_out(cupti: SharedCupti) -> None:
     """The refusal is the one of a holder."""
     cupti.admit(alone=True)
