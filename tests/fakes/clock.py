@@ -19,6 +19,8 @@ class FakeClock:
 
         waited_ns: How much of the time this thread did not run [ns].
 
+        delayed_ns: How much of that time something else ran on its processor [ns].
+
         waits: How often this thread has waited; None: nobody counts.
 
         others_ns: The processor time of other threads [ns].
@@ -40,6 +42,7 @@ class FakeClock:
         self.reading_ns = 0
         self.wall_s = wall_s
         self.waited_ns = 0
+        self.delayed_ns = 0
         self.waits: int | None = 0
         self.others_ns = 0
         self.children_ns: int | None = None
@@ -66,6 +69,9 @@ class FakeClock:
 
     def children_cpu_ns(self) -> int | None:
         return self.children_ns
+
+    def delay_ns(self) -> int:
+        return self.delayed_ns
 
     def waits_count(self) -> int | None:
         return self.waits
@@ -94,10 +100,12 @@ class FakeClock:
         """Let time pass in which something else runs on this thread's processor."""
         self.advance(elapsed_ns)
         self.waited_ns += elapsed_ns
+        self.delayed_ns += elapsed_ns
 
     def wait(self, elapsed_ns: int) -> None:
         """Let time pass in which this thread waits."""
-        self.interrupt(elapsed_ns)
+        self.advance(elapsed_ns)
+        self.waited_ns += elapsed_ns
         if self.waits is not None:
             self.waits += 1
 

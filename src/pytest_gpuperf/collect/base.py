@@ -383,8 +383,12 @@ def unsettled(output: object) -> list[Callable[[], object]]:
         members = output[:_MEMBERS]
     elif isinstance(output, dict):
         members = islice(output.values(), _MEMBERS)
-    waits = (getattr(member, "block_until_ready", None) for member in members)
-    return [wait for wait in waits if wait is not None]
+    # Of the type, because an object may answer to any name.
+    return [
+        partial(type(member).block_until_ready, member)  # type: ignore[attr-defined]
+        for member in members
+        if hasattr(type(member), "block_until_ready")
+    ]
 
 
 @calls_the_test

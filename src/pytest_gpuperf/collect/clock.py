@@ -56,6 +56,9 @@ class Clock(Protocol):
     def children_cpu_ns(self) -> int | None:
         """Return the processor time of running child processes [ns], or None without any."""
 
+    def delay_ns(self) -> int:
+        """Return how long the calling thread was kept from a processor [ns], 0 if unknown."""
+
     def waits_count(self) -> int | None:
         """
         Return the number of waits of the calling thread, or None if the system does not count.
@@ -115,6 +118,13 @@ class SystemClock:
         from pytest_gpuperf.collect.processor_time import of_children_ns
 
         return of_children_ns()
+
+    def delay_ns(self) -> int:
+        """Return how long the thread was kept from a processor [ns], 0 if not on Linux."""
+        # Imported here, because few calls have a period.
+        from pytest_gpuperf.collect.processor_time import delay_ns
+
+        return delay_ns()
 
     def waits_count(self) -> int | None:
         """Return the voluntary context switches of the thread, or None if not on Linux."""

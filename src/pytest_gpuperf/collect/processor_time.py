@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from threading import get_native_id
 
 from pytest_gpuperf.collect.held_file import Files
 
@@ -32,10 +33,19 @@ def child_pids() -> list[int]:
     return [int(pid) for pid in b" ".join(texts).split()]
 
 
+def delay_ns() -> int:
+    """Return how long the calling thread could run and had no processor [ns], or 0 if unknown."""
+    return _number(f"{_TASKS}/{get_native_id()}/schedstat", 1)
+
+
 def _ran_ns(path: str) -> int:
-    """Return the first number of a file of scheduler statistics, or 0 if there is none."""
-    first = _content(path).split()[:1]
-    return int(first[0]) if first else 0
+    return _number(path, 0)
+
+
+def _number(path: str, place: int) -> int:
+    """Return a number of a file of scheduler statistics, or 0 if there is none."""
+    numbers = _content(path).split()
+    return int(numbers[place]) if len(numbers) > place else 0
 
 
 def _names(folder: str) -> list[str]:

@@ -1273,6 +1273,39 @@ def test_calls_that_follow_a_slow_one_hide_no_period(host: HostCollector) -> Non
     assert "uneven-calls" in doubts(timing)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_period_of_a_scheduler_is_not_that_of_the_calls(
+    host: HostCollector, waits: bool
+) -> None:
+    """Each third call is at the end of this thread's turn, also where calls wait."""
+    due_ns = 0
+
+    def call() -> int:
+        nonlocal due_ns
+        for _ in range(9 if waits else 10):
+            work(100)
+            if AT.clock.now_ns() >= due_ns:
+                AT.clock.interrupt(27_000_000)
+                due_ns = AT.clock.now_ns() + 3_000_000
+        if waits:
+            AT.clock.wait(100_000)
+        return 7
+
+    assert doubts(host.measure(TimedCall(fn=call), stop=Forty())) == []
+
+
+def test_a_period_in_time_is_not_that_of_the_calls(host: HostCollector) -> None:
+    """A neighbour of the core slows what runs beside it, and no clock tells."""
+
+    def call() -> int:
+        AT.clock.advance(50_000)
+        if AT.clock.now_ns() % 500_000 < 50_000:
+            AT.clock.advance(350_000)
+        return 7
+
+    assert doubts(host.measure(TimedCall(fn=call), stop=Forty())) == []
+
+
 def test_slow_calls_without_a_period_are_not_doubted(host: HostCollector) -> None:
     """A busy machine interrupts some, or all of them for a while."""
     quick, slow = 50_000, 450_000
@@ -1343,6 +1376,20 @@ def test_new_arguments_show_what_old_ones_hide(
     timing = host.measure(request, stop=Enough())
 
     assert doubts(timing) == codes
+
+
+def test_an_interruption_is_no_time_of_new_arguments(host: HostCollector) -> None:
+    """Only few calls are made with them, and a busy machine may interrupt all of these."""
+    usual = shuffled(1)
+
+    def call(items: list[int]) -> None:
+        work(100)
+        if items is not usual:
+            AT.clock.interrupt(900_000)
+
+    request = TimedCall(fn=call, args=(usual,), make=lambda seed: (shuffled(seed),))
+
+    assert doubts(host.measure(request, stop=Enough())) == []
 
 
 def shuffled_once(seed: int) -> tuple[list[int]]:
@@ -1541,6 +1588,30 @@ def test_the_work_of_a_child_on_the_core_is_doubted(
     timing = host.measure(TimedCall(fn=call), stop=Enough())
 
     assert doubts(timing) == codes
+
+
+class BusyChild(FakeClock):
+    """A clock of a process with a child that works whenever this one does not run."""
+
+    def children_cpu_ns(self) -> int | None:
+        return self.waited_ns
+
+
+def test_a_child_that_works_all_the_time_does_no_work_of_the_call() -> None:
+    """A server that a session has started works beside the calls and without them."""
+    clock = BusyChild()
+    calls = itertools.count()
+
+    def call() -> int:
+        clock.advance(100_000)
+        # The warm-up has a call that nothing interrupts.
+        if next(calls) != 2:
+            clock.interrupt(900_000)
+        return 7
+
+    timing = HostCollector(clock, NoDevice()).measure(TimedCall(fn=call), stop=Enough())
+
+    assert doubts(timing) == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 An object may hold the arguments of its call and nothing else, and compute when it is indexed,
 printed or asked for a value. A use is timed only if it changes nothing: special methods that
-read, properties, methods named after a value, and methods whose code has no effect.
+read, properties and methods without arguments, if their code is known to have no effect.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import functools
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import (
     BuiltinFunctionType,
-    CodeType,
     FunctionType,
     MethodType,
-    ModuleType,
 )
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.timing.contents import attributes
+from pytest_gpuperf.collect.timing.effects import Proof, Stopped, value_of
 from pytest_gpuperf.collect.timing.hidden import is_projects
 from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
+from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note
 
@@ -52,13 +53,6 @@ _IDLE = (
 # Instructions of a function that gives what was there before it.
 _GIVES = frozenset({"COPY_FREE_VARS", "NOP", "RESUME", "RETURN_VALUE"})
 _NAMES = frozenset({"LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME"})
-_METHODS_OF_VALUES = frozenset(
-    {
-        *("as_dict", "as_list", "collect", "compute", "evaluate", "force", "item"),
-        *("items", "materialize", "numpy", "realize", "result", "results", "rows"),
-        *("to_array", "to_dict", "to_list", "to_numpy", "tolist", "value", "values"),
-    }
-)
 # Special methods that read, and how they are used.
 _READS: dict[str, Callable[[Any], object]] = {
     "__array__": lambda value: value.__array__(),
@@ -77,63 +71,8 @@ _READS: dict[str, Callable[[Any], object]] = {
     "__repr__": repr,
     "__str__": str,
 }
-# Special methods that may do anything.
-_CALLED = frozenset({"__call__", "__enter__"})
 # Writing a character takes less, so that a long text is no work.
 _WRITE_S = 1e-6
-# Functions and modules without an effect.
-_PURE = frozenset(
-    {
-        *(
-            "abs",
-            "all",
-            "any",
-            "bool",
-            "bytes",
-            "complex",
-            "dict",
-            "divmod",
-            "enumerate",
-        ),
-        *("filter", "float", "frozenset", "hash", "int", "len", "list", "map", "max"),
-        *("min", "pow", "range", "repr", "reversed", "round", "set", "slice", "sorted"),
-        *("str", "sum", "tuple", "zip"),
-    }
-)
-_PURE_MODULES = frozenset(
-    {"bisect", "functools", "math", "numpy", "operator", "statistics"}
-)
-# Methods of plain data that change it, and functions of numpy with an effect.
-_CHANGES = frozenset(
-    {
-        *("append", "appendleft", "clear", "discard", "extend", "extendleft", "fill"),
-        *(
-            "insert",
-            "itemset",
-            "partition",
-            "pop",
-            "popitem",
-            "popleft",
-            "put",
-            "remove",
-        ),
-        *("load", "memmap", "open", "resize", "reverse", "rotate", "save", "savetxt"),
-        *("savez", "seed", "setdefault", "setflags", "shuffle", "sort", "tofile"),
-        *("update", "write"),
-    }
-)
-_EFFECTS = (
-    *(
-        "BEFORE_WITH",
-        "DELETE_",
-        "GET_AWAITABLE",
-        "IMPORT_",
-        "SETUP_WITH",
-        "STORE_DEREF",
-    ),
-    *("STORE_GLOBAL", "STORE_SLICE", "STORE_SUBSCR", "YIELD_"),
-)
-_MOST_CALLS = 3  # of functions of the project, one in the other
 _MOST_MEMBERS = 10
 # A use that takes less than this, or so many times the call, is none of its work.
 _LEAST_S, _MOST_RATIO = 1e-4, 3
@@ -187,7 +126,9 @@ def given_before(fn: object, output: object) -> str:
         output: Its result.
     """
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    is_data = isinstance(output, _CONTAINERS) or hasattr(output, "dtype")
+    kind = type(output)
+    is_array = hasattr(kind, "dtype") and not is_projects(kind.__module__)
+    is_data = kind in _CONTAINERS or is_array
     if code is None or not is_data or getattr(output, "__len__", bool)() == 0:
         return ""
     others = [each for each in dis.get_instructions(code) if each.opname not in _GIVES]
@@ -255,28 +196,34 @@ def _is_group(item: object, known_ids: set[int]) -> bool:
 
 def uses(result: object) -> Iterator[Use]:
     """
-    Yield the uses of an object of the project that change nothing.
+    Yield the uses of an object of the project that are known to change nothing.
 
-    A use may raise anything.
+    A use may raise an exception.
     """
     kind = type(result)
     members: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if is_projects(base.__module__):
             members |= vars(base)
-    held = [*attributes(result).values()]
+    proof = Proof(result)
     for name, member in members.items():
-        if name in _READS:
-            if type(member) is FunctionType:
-                yield Use(f"{name} of {kind.__name__}", _READS[name])
-        elif isinstance(member, (property, functools.cached_property)):
-            if not name.startswith("_"):
-                yield Use(f"{kind.__name__}.{name}", _attribute(name))
-        elif type(member) is FunctionType and not _needs_arguments(_bound(member)):
-            is_value = name in _METHODS_OF_VALUES
-            may_be_called = not name.startswith("__") or name in _CALLED
-            if is_value or (may_be_called and _has_no_effect(member, held)):
-                yield Use(f"{kind.__name__}.{name}()", _method(name))
+        use = _use_of(kind.__name__, name, member)
+        if use is not None and proof.has_no_effect(member):
+            yield use
+
+
+def _use_of(kind: str, name: str, member: object) -> Use | None:
+    """Return how a member of a class is used without arguments, or None if it is not."""
+    is_function = type(member) is FunctionType
+    if name in _READS:
+        return Use(f"{name} of {kind}", _READS[name]) if is_function else None
+    if name.startswith("_") and name != "__call__":
+        return None
+    if isinstance(member, (property, functools.cached_property)):
+        return Use(f"{kind}.{name}", _attribute(name))
+    if type(member) is FunctionType and not _needs_arguments(_bound(member)):
+        return Use(f"{kind}.{name}()", _method(name))
+    return None
 
 
 def is_written(value: object, time_s: float) -> bool:
@@ -294,49 +241,6 @@ def _attribute(name: str) -> Callable[[object], object]:
 
 def _method(name: str) -> Callable[[object], object]:
     return lambda value: getattr(value, name)()
-
-
-def _has_no_effect(function: FunctionType, held: Iterable[object]) -> bool:
-    """Return True if the code of a method only computes with plain data."""
-    if any(not _is_data(item) for item in held):
-        return False
-    return _is_pure(function.__code__, function.__globals__, _MOST_CALLS)
-
-
-def _is_data(item: object) -> bool:
-    if type(item).__module__.partition(".")[0] == "numpy":
-        return True
-    return isinstance(item, (*_PLAIN[:7], list, tuple, dict, set, frozenset))
-
-
-def _is_pure(code: CodeType, known: Mapping[str, Any], calls_count: int) -> bool:
-    instructions = [*dis.get_instructions(code)]
-    ends = {each.offset for each in instructions if each.opname == "FOR_ITER"}
-    for each in instructions:
-        name = each.argval
-        # Other loops than those of `for` may be endless.
-        if "JUMP" in each.opname and name < each.offset and name not in ends:
-            return False
-        if each.opname.startswith(_EFFECTS) or name in _CHANGES:
-            return False
-        if each.opname in {"LOAD_GLOBAL", "LOAD_NAME"} and not _is_pure_global(
-            name, known, calls_count
-        ):
-            return False
-    inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return all(_is_pure(each, known, calls_count) for each in inner)
-
-
-def _is_pure_global(name: str, known: Mapping[str, Any], calls_count: int) -> bool:
-    if name not in known:
-        return name in _PURE
-    value = known[name]
-    if isinstance(value, ModuleType):
-        return value.__name__ in _PURE_MODULES
-    if type(value) is FunctionType:
-        is_ours = is_projects(value.__module__) and calls_count > 0
-        return is_ours and _is_pure(value.__code__, value.__globals__, calls_count - 1)
-    return _is_data(value)
 
 
 def notes(
@@ -371,17 +275,24 @@ def notes(
     if of_project(output) is None:
         return
     slow = None
-    # An object of the test may raise anything.
-    with suppress(Exception):
+    try:
         slow = _slow_use(request, probe_of, usual_s, now_ns)
+    except (GpuPerfError, KeyboardInterrupt):
+        raise
+    except BaseException:  # noqa: BLE001 - of the function, or an object of the test
+        return
     if slow is not None:
         name, used_s = slow
-        text = (
-            f"the result holds nothing but the arguments, and {name} takes"
-            f" {used_s / usual_s:,.0f} times as long as the call; measure a function that"
-            " uses the result"
+        is_known = used_s < math.inf
+        longer = (
+            f"{used_s / usual_s:,.0f} times as long as" if is_known else "longer than"
         )
-        yield Note(code="lazy-result", text=text, doubt=True, full_s=used_s)
+        text = (
+            f"the result holds nothing but the arguments, and {name} takes {longer} the"
+            " call; measure a function that uses the result"
+        )
+        full_s = used_s if is_known else None
+        yield Note(code="lazy-result", text=text, doubt=True, full_s=full_s)
 
 
 def _slow_use(
@@ -390,7 +301,11 @@ def _slow_use(
     usual_s: float,
     now_ns: Callable[[], int],
 ) -> tuple[str, float] | None:
-    """Return a use of the result that takes far longer than the call, and both times [s]."""
+    """
+    Return a use of the result that takes far longer than the call, and its time [s].
+
+    The time is infinite if the use was stopped.
+    """
     seen: list[tuple[object, tuple[object, ...]]] = []
 
     def looked_at(*args: object, **kwargs: object) -> object:
@@ -406,23 +321,18 @@ def _slow_use(
         return None
     least_s = max(_MOST_RATIO * usual_s, _LEAST_S)
     for use in uses(result):
-        used_s, value = _first_use(result, use, now_ns)
-        if used_s > least_s and not is_written(value, used_s):
+        begun_ns, value = now_ns(), None
+        try:
+            with suppress(Exception):  # The code may raise one.
+                value = value_of(partial(use.of, result), now_ns)
+        except Stopped:
+            return use.name, math.inf
+        # The tracer only makes it longer.
+        if now_ns() - begun_ns > least_s * NS_PER_S:
             again_s = _used_again_s(request, use, probe_of)
-            if least_s < again_s < math.inf:
+            if least_s < again_s < math.inf and not is_written(value, again_s):
                 return use.name, again_s
     return None
-
-
-def _first_use(
-    result: object, use: Use, now_ns: Callable[[], int]
-) -> tuple[float, object]:
-    """Return the time of a use [s] and its value, or 0 and None if it raised."""
-    begun_ns = now_ns()
-    with suppress(Exception):
-        value = use.of(result)
-        return (now_ns() - begun_ns) / NS_PER_S, value
-    return 0.0, None
 
 
 def _used_again_s(

@@ -34,6 +34,7 @@ from pytest_gpuperf.collect.timing.hidden import (
     places,
     signs,
 )
+from pytest_gpuperf.collect.timing.readings import Reading
 from pytest_gpuperf.collect.timing.results import (
     is_nothing,
     promised,
@@ -61,12 +62,18 @@ _LEAST_DROPPED_S = 1e-6
 _LEAST_GARBAGE = 0.5
 # The least number of equal distances between slow calls, and their share of all.
 _PERIODS, _PERIODIC = 3, 0.8
+# Periods that are called again, and the longest pauses before such a call, which is more
+# than a turn of a scheduler, and in such a period.
+_PERIODS_AGAIN, _MOST_PAUSE_S, _PAUSES_S = 6, 0.005, 0.1
+_BYTE = 255
 # The mean of calls over their median, where the slow ones count.
 _UNEVEN = 1.5
 # Code of a function that only returns something is shorter.
 _SHORT_BYTES = 40
 _NAMED = 3  # places in a note
 _LEVELS = 4  # of containers in an argument, one in the other
+# A getter, because each comprehension is a call.
+_WALL_S = operator.attrgetter("wall_s")
 _ROUND = 100  # a ratio with three figures needs no point
 
 
@@ -173,7 +180,8 @@ class Doubts:
         samples: Sequence[float],
         *,
         first_call_s: float,
-        walls_s: Sequence[float],
+        readings: Sequence[Reading],
+        again: Callable[[], Reading | None],
         garbage: Garbage | None,
         dropped_s: float,
         calls_count: int,
@@ -190,8 +198,10 @@ class Doubts:
 
             first_call_s: Time of the very first call [s].
 
-            walls_s: All samples by the host's clock [s], interrupted ones included, in the
-                order they were taken.
+            readings: All samples, interrupted ones included, in the order they were
+                taken.
+
+            again: Takes one more sample, or returns None if it is refused.
 
             garbage: The garbage of a call, or None if it is not collected.
 
@@ -206,7 +216,7 @@ class Doubts:
         __tracebackhide__ = True
         request = self._request
         usual_s = sorted(samples)[len(samples) // 2]
-        wall_s = statistics.median(walls_s)
+        wall_s = statistics.median(map(_WALL_S, readings))
         less: list[Note] = []
         with suppress(Exception):
             less = self._signs(output, first_call_s, wall_s)
@@ -214,7 +224,7 @@ class Doubts:
                 less = self._uncached(probe_of, usual_s)
         yield from less
         # Slow calls are interrupted more often than short ones.
-        yield from _uneven(walls_s, wall_s)
+        yield from self._uneven(readings, again)
         if garbage is not None and garbage.time_s > usual_s:
             yield from self._garbage_notes(garbage, usual_s)
         if dropped_s > max(usual_s, _LEAST_DROPPED_S):
@@ -257,7 +267,8 @@ class Doubts:
     def _signs(self, output: object, first_call_s: float, wall_s: float) -> list[Note]:
         notes = []
         request = self._request
-        what = promised(output, chain(request.args, request.kwargs.values()))
+        given = chain(request.args, request.kwargs.values())
+        what = promised(output, given, self._clock.now_ns)
         if what:
             text = (
                 f"the call returns {what}, whose work may not be done yet; measure a"
@@ -354,6 +365,48 @@ class Doubts:
         full_s = usual_s + garbage.time_s
         yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
+    def _uneven(
+        self, readings: Sequence[Reading], again: Callable[[], Reading | None]
+    ) -> Iterator[Note]:
+        """
+        Yield a doubt if each n-th call does the work of the calls between.
+
+        A scheduler and a neighbour have a period in time, too. So calls are made again,
+        after pauses of any length, and only a period of calls is found again.
+        """
+        __tracebackhide__ = True
+        times_s = [*map(_own_s, readings)]
+        period = _period_of(times_s)
+        if not period:
+            return
+        again_s = [
+            self._after_a_pause_s(again, period) for _ in range(period * _PERIODS_AGAIN)
+        ]
+        if _period_of(again_s) != period:
+            return
+        mean_s = statistics.fmean(times_s)
+        text = (
+            f"each {period}th call takes more than {_MOST_RATIO} times as long, and the"
+            f" median leaves it out: the mean is {mean_s:.3g} s"
+        )
+        yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
+
+    def _after_a_pause_s(
+        self, again: Callable[[], Reading | None], period: int
+    ) -> float:
+        """Return the own time of a call after a pause [s], or 0 if refused."""
+        __tracebackhide__ = True
+        clock, share = self._clock, int.from_bytes(os.urandom(1), "big") / _BYTE
+        clock.sleep(share * min(_MOST_PAUSE_S, _PAUSES_S / period))
+        delayed_ns = clock.delay_ns()
+        reading = again()
+        if reading is None:
+            return 0.0
+        if reading.cpu_s is not None:
+            return _own_s(reading)
+        delay_s = (clock.delay_ns() - delayed_ns) / NS_PER_S
+        return max(0.0, reading.wall_s - delay_s / reading.calls_count)
+
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
@@ -371,26 +424,26 @@ class Doubts:
             yield Note(code=name, text=text, doubt=True)
 
 
-def _uneven(samples: Sequence[float], usual_s: float) -> Iterator[Note]:
-    """Yield a doubt if each n-th call does the work of the calls between."""
-    mean_s = sum(samples) / len(samples)
+def _own_s(reading: Reading) -> float:
+    """Return the time of a call without that of what has interrupted it [s]."""
+    if reading.interrupted and reading.cpu_s is not None:
+        return reading.cpu_s
+    return reading.wall_s
+
+
+def _period_of(times_s: Sequence[float]) -> int:
+    """Return n if each n-th call does the work of the calls between, else 0."""
+    usual_s = statistics.median(times_s)
+    mean_s = sum(times_s) / len(times_s)
     # Of calls below a microsecond, the one after a slow one is slow, too, on its own scale.
     least_s = max(_MOST_RATIO * usual_s, mean_s / 2)
-    places = [*compress(count(), map(least_s.__lt__, samples))]
+    places = [*compress(count(), map(least_s.__lt__, times_s))]
     gaps = Counter(map(operator.sub, places[1:], places))
     period, found_count = gaps.most_common(1)[0] if gaps else (0, 0)
     # Interruptions have no period, or come one after the other for a while.
-    expected_count = max(len(places), len(samples) / period) if period > 1 else inf
-    if (
-        found_count < max(_PERIODS, _PERIODIC * expected_count)
-        or mean_s < _UNEVEN * usual_s
-    ):
-        return
-    text = (
-        f"each {period}th call takes more than {_MOST_RATIO} times as long, and the median"
-        f" leaves it out: the mean is {mean_s:.3g} s"
-    )
-    yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
+    expected_count = max(len(places), len(times_s) / period) if period > 1 else inf
+    is_regular = found_count >= max(_PERIODS, _PERIODIC * expected_count)
+    return period if is_regular and mean_s >= _UNEVEN * usual_s else 0
 
 
 def _finalizer_note(dropped_s: float, usual_s: float) -> Note:

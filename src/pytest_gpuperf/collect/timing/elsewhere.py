@@ -19,16 +19,11 @@ from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.timing.pools import Pools
 
-# Threads of a pool rest after a call. A thread that has work uses most of such a pause,
-# even on a busy machine, in one of some pauses.
-_PAUSE_S, _PAUSES, _WORKING = 0.002, 5, 0.25
 # Modules of the standard library whose threads are given work.
 _POOLS = ("concurrent.futures", "multiprocessing.pool")
 # Calls of which each may leave a thread or an exit handler.
 _LEAST_CALLS = 3
 _SHARE = 0.5
-# Calls in which child processes are watched.
-_WATCHED_CALLS = 3
 
 
 class Elsewhere:
@@ -92,19 +87,30 @@ class Elsewhere:
         """
         Return a doubt if child processes do the work of a call.
 
+        A server or a loader that works all the time does no more in a call than beside it.
+
         Args:
             call: Calls the function.
 
             usual_s: The time of a call [s].
         """
-        before_ns = self._clock.children_cpu_ns()
+        clock = self._clock
+        before_ns, begun_ns = clock.children_cpu_ns(), clock.now_ns()
         if before_ns is None:
             return []
-        for _ in range(_WATCHED_CALLS):
+        # Imported here, because few tests have children.
+        from pytest_gpuperf.collect.timing.pools import IDLE, WATCHED_CALLS
+
+        for _ in range(WATCHED_CALLS):
             call()
-        worked_ns = (self._clock.children_cpu_ns() or 0) - before_ns
-        worked_s = worked_ns / NS_PER_S / _WATCHED_CALLS
+        took_s = (clock.now_ns() - begun_ns) / NS_PER_S
+        between_ns = clock.children_cpu_ns() or 0
+        worked_ns = between_ns - before_ns
+        worked_s = worked_ns / NS_PER_S / WATCHED_CALLS
         if worked_s <= usual_s:
+            return []
+        clock.sleep(took_s)
+        if (clock.children_cpu_ns() or 0) - between_ns > IDLE * worked_ns:
             return []
         text = (
             f"the time leaves work out: child processes work for {worked_s:.3g} s a call,"
@@ -119,15 +125,12 @@ class Elsewhere:
         return count > 0 and _is_each(count, calls_count)
 
     def _threads_work(self) -> bool:
+        # Imported here, because few calls leave threads.
+        from pytest_gpuperf.collect.timing.pools import PAUSES, work_in_a_pause
+
         started = [t for t in threading.enumerate() if t not in self._before]
         ids = [t.native_id for t in started if t.native_id is not None]
-        for _ in range(_PAUSES):
-            before_ns = self._clock.threads_cpu_ns(ids)
-            self._clock.sleep(_PAUSE_S)
-            worked_ns = self._clock.threads_cpu_ns(ids) - before_ns
-            if worked_ns > _WORKING * _PAUSE_S * NS_PER_S:
-                return True
-        return False
+        return any(work_in_a_pause(self._clock, ids) for _ in range(PAUSES))
 
 
 def _may_be_given_work(thread: threading.Thread) -> bool:

@@ -13,16 +13,18 @@ from pytest_gpuperf.collect.timing.same_work import Probe
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
-# A thread that has work uses most of such a pause, even on a busy machine, in one of some.
-_PAUSE_S, _PAUSES, _WORKING = 0.002, 5, 0.25
+# Threads of a pool rest after a call. A thread that has work uses most of such a pause,
+# even on a busy machine, in one of some pauses.
+_PAUSE_S, PAUSES, _WORKING = 0.002, 5, 0.25
+# Calls in which threads and child processes are watched.
+WATCHED_CALLS = 3
+# Share of the work during or after a call that is done without one, too.
+IDLE = 0.2
 # Less processor time is that of services. Threads have done what calls gave to them after so
 # many pauses, unless they work all the time.
 _BUSY_NS, _REST_PAUSES = 5_000_000, 1_000
-_WATCHED_CALLS = 3
 # Threads need some time to see that there is nothing to do.
 _LEAST_S = 1e-4
-# Share of the time after a call that they may work without one.
-_IDLE = 0.2
 
 
 class Pools:
@@ -66,7 +68,9 @@ class Pools:
         waits = request.setup is None and (
             _waiting_count() > self._waiting_count or _fill(places)
         )
-        if waits and any(self._work() for _ in range(_PAUSES)):
+        if waits and any(
+            work_in_a_pause(self._clock, self._ids) for _ in range(PAUSES)
+        ):
             text = (
                 "the time leaves work out: threads of a pool or a queue still do that of"
                 " earlier calls; wait for it in the call"
@@ -103,13 +107,13 @@ class Pools:
         if not self._come_to_rest():
             return 0.0
         worked_ns = 0
-        for _ in range(_WATCHED_CALLS):
+        for _ in range(WATCHED_CALLS):
             # A thread with work of its own, or of `setup`, works without a call, too.
             idle_ns, after_ns = self._after_ns(idle), self._after_ns(call)
-            if idle_ns is None or after_ns is None or idle_ns > _IDLE * after_ns:
+            if idle_ns is None or after_ns is None or idle_ns > IDLE * after_ns:
                 return 0.0
             worked_ns += after_ns
-        return worked_ns / NS_PER_S / _WATCHED_CALLS
+        return worked_ns / NS_PER_S / WATCHED_CALLS
 
     def _after_ns(self, call: Callable[[], object]) -> int | None:
         """Return the work from the end of a call until the threads rest [ns], or None."""
@@ -125,17 +129,26 @@ class Pools:
         resting_count = 0
         for _ in range(_REST_PAUSES):
             # A busy machine may let a thread wait for some pauses.
-            resting_count = 0 if self._work() else resting_count + 1
-            if resting_count == _PAUSES:
+            resting_count = (
+                0 if work_in_a_pause(self._clock, self._ids) else resting_count + 1
+            )
+            if resting_count == PAUSES:
                 return True
         return False
 
-    def _work(self) -> bool:
-        """Return True if the threads use a pause of this one."""
-        before_ns = self._clock.threads_cpu_ns(self._ids)
-        self._clock.sleep(_PAUSE_S)
-        worked_ns = self._clock.threads_cpu_ns(self._ids) - before_ns
-        return worked_ns > _WORKING * _PAUSE_S * NS_PER_S
+
+def work_in_a_pause(clock: Clock, ids: Sequence[int]) -> bool:
+    """
+    Return True if threads use a pause of the calling one.
+
+    Args:
+        clock: The clock.
+
+        ids: The native ids of the threads.
+    """
+    before_ns = clock.threads_cpu_ns(ids)
+    clock.sleep(_PAUSE_S)
+    return clock.threads_cpu_ns(ids) - before_ns > _WORKING * _PAUSE_S * NS_PER_S
 
 
 def _fill(places: Sequence[Place]) -> bool:

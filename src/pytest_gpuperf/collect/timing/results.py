@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from inspect import GEN_CREATED, getgeneratorstate
 from io import BytesIO, IOBase, StringIO
@@ -47,7 +47,7 @@ _MOST_MEMBERS = 100
 _MOST_LEVELS = 3
 
 
-def promised(output: object, given: Iterable[object]) -> str:
+def promised(output: object, given: Iterable[object], now_ns: Callable[[], int]) -> str:
     """
     Return the part of a result that only promises work, as a text, or "".
 
@@ -60,6 +60,8 @@ def promised(output: object, given: Iterable[object]) -> str:
         output: The result of a call.
 
         given: The arguments, which are no promise if they are returned.
+
+        now_ns: The clock [ns].
     """
     members = _members(output)
     if not _KINDS_OF_GROUPS.isdisjoint(map(type, members)):
@@ -68,7 +70,7 @@ def promised(output: object, given: Iterable[object]) -> str:
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
         for value in chain((output,), members):
-            if id(value) not in given_ids and _is_open(value):
+            if id(value) not in given_ids and _is_open(value, now_ns):
                 name = type(value).__name__
                 return f"{'' if value is output else 'a result with '}{_article(name)} {name}"
     return ""
@@ -137,7 +139,7 @@ def _end_of(kind: type) -> tuple[str, object] | None:
     return None
 
 
-def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
+def _is_open(value: Any, now_ns: Callable[[], int]) -> bool:  # noqa: ANN401 - any member of a result
     kind: type = type(value)
     if not _promises(kind):
         return False
@@ -148,15 +150,29 @@ def _is_open(value: Any) -> bool:  # noqa: ANN401 - any member of a result
     if isinstance(value, _GROUPS):
         # A container that holds its items may give them in any way.
         base: Any = next(base for base in _GROUPS if isinstance(value, base))
-        return base.__len__(value) == 0 and any(True for _ in value)
+        return base.__len__(value) == 0 and _gives_items(value, now_ns)
     if hasattr(kind, "__dask_graph__"):
         return value.__dask_graph__() is not None
     if _is_block(kind):
         made_by = getattr(value, "gen", None)
         return made_by is not None and getgeneratorstate(made_by) == GEN_CREATED
     # A cursor of a database without columns has done its work.
-    has_columns = getattr(value, "description", True) is not None
+    is_cursor = hasattr(kind, "description") and not is_projects(kind.__module__)
+    has_columns = not is_cursor or value.description is not None
     return has_columns and not _is_used_up(value, _MOST_LEVELS)
+
+
+def _gives_items(value: Iterable[object], now_ns: Callable[[], int]) -> bool:
+    """Return True if the code of a container without items makes some, and has no effect."""
+    # Imported here, because few results are such containers.
+    from pytest_gpuperf.collect.timing.effects import Proof, Stopped, value_of
+
+    if not Proof(value).has_no_effect(type(value).__iter__):
+        return False
+    try:
+        return bool(value_of(lambda: any(True for _ in value), now_ns))
+    except Stopped:
+        return True
 
 
 def _is_used_up(value: object, levels: int) -> bool:

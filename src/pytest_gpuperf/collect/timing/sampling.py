@@ -580,7 +580,7 @@ class CallSampler:
         if self.on_device:
             self._instruments.timers.collect()
         device_s = reading.device_s.get(chosen.sources[0])
-        cpu_s = reading.cpu_s if chosen.by_cpu else None
+        cpu_s = reading.cpu_s if chosen.by_cpu or reading.interrupted else None
         return device_s or cpu_s or reading.wall_s
 
     def _compare(
@@ -627,7 +627,8 @@ class CallSampler:
                 self._output,
                 samples,
                 first_call_s=self.first_call_s,
-                walls_s=[*map(_WALL_S, self.readings)],
+                readings=self.readings,
+                again=partial(self._sample_again, self._next_call, calls_count),
                 garbage=self._garbage(),
                 dropped_s=self._finalized_s(),
                 calls_count=calls_count,
@@ -638,6 +639,17 @@ class CallSampler:
             )
         finally:
             self._output, self._batch_count = kept
+
+    def _sample_again(
+        self, next_call: Callable[[], Callable[[], object]], calls_count: int
+    ) -> Reading | None:
+        """Return a reading taken as the samples were, after other extra calls."""
+        __tracebackhide__ = True
+        self._next_call, self._batch_count = next_call, calls_count
+        reading = self.sample()
+        if self.on_device:
+            self._instruments.timers.collect()
+        return reading
 
     def _notes_of_waits(self, samples_count: int) -> tuple[Note, ...]:
         calls_count = samples_count * self._batch_count
