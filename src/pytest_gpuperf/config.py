@@ -517,8 +517,10 @@ def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     wrong = [name for name in names if name not in allowed]
     if wrong or not names:
-        # Half of the characters: cpu is meant for cpu_model.
-        alike = (get_close_matches(name, allowed, n=3, cutoff=0.5) for name in wrong)
+        # Half of the characters are enough among many names: cpu is meant for cpu_model.
+        # A few names are better listed than guessed: cuda is not ncu.
+        cutoff = 0.5 if len(allowed) > 2 * len(COLLECTORS) else 0.6
+        alike = (get_close_matches(name, allowed, n=3, cutoff=cutoff) for name in wrong)
         close = dict.fromkeys(name for names in alike for name in names)
         hint = "did you mean" if close else "write some of"
         message = (

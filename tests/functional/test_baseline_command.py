@@ -335,7 +335,7 @@ def test_code_that_ends_the_process_cannot_pass_a_gate(
     cut_off = command("verify", "run.json", f"--expect-from={STORE}")
 
     assert (passed, ended.returncode, command.code) == (0, 0, 1)
-    assert f"complete: 3 tests, with all 3 of {STORE}" in whole
+    assert f"complete: 3 tests, among them all 3 of {STORE}" in whole
     assert "the run ended before its last test; it holds 1 of 3 tests" in cut_off
     assert "2 of the 3 tests of .gpuperf did not run: test_it.py::test_it[1]" in cut_off
     assert len(decode_run((project.path / "run.json").read_bytes()).records) == 1

@@ -217,7 +217,7 @@ def test_main_stores_and_a_pull_request_is_gated(pipeline: Pipeline) -> None:
     assert early.returncode == pytest.ExitCode.USAGE_ERROR, early.stdout
     assert [run.returncode for run in stored] == [0, 0], stored[-1].stdout
     assert unchanged.returncode == 0, unchanged.stdout + unchanged.stderr
-    assert "complete: 1 test, with all 1 of .gpuperf" in unchanged.stdout
+    assert "complete: 1 test, among them all 1 of .gpuperf" in unchanged.stdout
     assert slower.returncode == 1, slower.stdout + slower.stderr
     assert "steps regressed (code): 10000 1, was 1000 1: +900 %" in slower.stdout
     shown = pipeline.summary if pipeline.recipe.is_github else "summary.md"

@@ -63,6 +63,7 @@ def test_a_share_of_tests_needs_no_sign(project: Project, share: str) -> None:
     [
         ("compare-across=gpu", "gpu is not a fact; did you mean gpu_name"),
         ("collectors=cupty", "cupty is not a collector; did you mean cupti"),
+        ("collectors=cuda", "cuda is not a collector; write some of auto, replay"),
         ("collectors=magic", "magic is not a collector; write some of auto, replay"),
         ("max-regression=-5%", "write a percentage of 0 or more, as 5%, or off"),
     ],

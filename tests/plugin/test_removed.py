@@ -265,7 +265,7 @@ def test_verify_names_what_is_gone_and_what_to_type(project: Project) -> None:
         refused.stdout
     )
     assert "add --allow-removed" in refused.stdout
-    assert "with all 3 of .gpuperf; no longer in the code: " in allowed.stdout
+    assert "among them all 3 of .gpuperf; no longer in the code: " in allowed.stdout
     assert renaming == (
         "gpuperf baseline rename .gpuperf test_it.py::test_x test_it.py::test_y"
     )
@@ -302,7 +302,11 @@ def test_verify_expects_no_tests_of_other_paths_and_shards(project: Project) -> 
     assert "1 of the 2 tests of .gpuperf did not run: test_it.py::test_x[a]" in (
         skipped.stdout
     )
-    assert "with all 3 of .gpuperf but 3 of other paths or shards" in path.stdout
+    assert (
+        "among them all 3 of .gpuperf except 3 of other paths or shards" in path.stdout
+    )
     assert "4 of the 6 tests of .gpuperf did not run" in left_out.stdout
     assert "if removed" not in left_out.stdout
-    assert "with all 2 of .gpuperf but 4 of other paths or shards" in shard.stdout
+    assert (
+        "among them all 2 of .gpuperf except 4 of other paths or shards" in shard.stdout
+    )

@@ -80,7 +80,7 @@ def test_shards_become_one_run(project: Project, workers: tuple[str, ...]) -> No
     )
     assert whole["header"]["session"]["run"] == "42"
     assert complete[0] == 0, complete
-    assert "complete: 6 tests, with all 6 of .gpuperf" in complete[1]
+    assert "complete: 6 tests, among them all 6 of .gpuperf" in complete[1]
 
 
 def test_a_test_gone_from_all_shards_is_removed(project: Project) -> None:

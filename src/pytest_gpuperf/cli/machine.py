@@ -107,7 +107,7 @@ def examine(
     """
     query = query or query_devices()
     gpu_peaks: list[Peaks] = []
-    remarks = [] if query.reason is None else [f"{query.reason}."]
+    remarks = [] if query.reason is None else [f"No peaks of a GPU: {query.reason}."]
     for device in query.devices:
         measured = stored_peaks(device)
         detailed = with_driver_facts(device, runtime.facts_of(device.uuid))

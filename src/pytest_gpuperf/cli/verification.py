@@ -75,9 +75,9 @@ def verify(arguments: argparse.Namespace) -> int:
     faults = [*_faults(owed, run, arguments)]
     complete = f"complete: {display.plural(len(run.test_ids), 'test')}"
     if arguments.expect_from is not None:
-        complete += f", with all {len(owed.present)} of {arguments.expect_from}"
+        complete += f", among them all {len(owed.present)} of {arguments.expect_from}"
         if owed.elsewhere:
-            complete += f" but {len(owed.elsewhere)} of other paths or shards"
+            complete += f" except {len(owed.elsewhere)} of other paths or shards"
         if owed.removed:
             complete += f"; no longer in the code: {listed(owed.removed)}"
     print_table(

@@ -232,7 +232,10 @@ def _checked(requested: tuple[str, ...], absent: Mapping[str, Gap]) -> frozenset
             f"collector {name} cannot be used: {absent[name].reason}"
             for name in missing
         )
-        remedies = dict.fromkeys(absent[name].remedy for name in missing)
+        remedies = [*dict.fromkeys(absent[name].remedy for name in missing)]
+        remedies[-1] += (
+            f", or leave {' and '.join(missing)} out of --gpuperf-collectors"
+        )
         raise CollectorUnavailableError(message, remedy="; ".join(remedies))
     return names
 
@@ -247,8 +250,8 @@ def _device_note(
     elif device_name is None and not timers:
         code = GapCode.NO_DEVICE
         text = (
-            f"CPU only: {device_reason or 'no GPU was found'}; times are the host's, caches"
-            " as they come"
+            f"CPU only: {device_reason or 'no GPU was found'}; times are the host's, and no"
+            " cache is emptied"
         )
     elif device_name is None:
         text = "GPU: one that NVML does not know; times are the device's own"

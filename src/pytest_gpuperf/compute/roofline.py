@@ -42,8 +42,8 @@ _NO_BYTES = 1.0
 # Warm data smaller than twice the L2 may be read without going to DRAM.
 _FEW_L2 = 2
 _DECLARE = (
-    "declare it (ini gpuperf_peaks), or measure it, where it is a GPU's "
-    "(gpuperf doctor --measure-peaks)"
+    "declare it in the ini file (gpuperf_peaks = cpu: dram 20 GB/s, or a GPU's name in "
+    "place of cpu), or measure a GPU's: gpuperf doctor --measure-peaks"
 )
 _COLD = 'measure it cold (cache="cold"), so that its data come from DRAM'
 _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"

@@ -577,8 +577,9 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
         if now[0] != now[1]:
             seen = f"{now[0]} (median test) to {now[1]} ({worst})"
             more = f"{then[0]} to {then[1]}"
-        later_text = f"with {MORE_SESSIONS} more sessions from {more}"
-        text += f": it detects slowdowns from {seen}, {later_text}"
+        text += f": it detects slowdowns from {seen}"
+        if more != seen:
+            text += f", with {MORE_SESSIONS} more sessions from {more}"
     missing = most_sessions - fewest
     if missing <= 0:
         yield text

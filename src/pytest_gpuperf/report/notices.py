@@ -53,7 +53,7 @@ def held_line(
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if revision is not None:
         revision = escape(revision)
-        text += f", by comparing them with {revision} in alternating fresh processes"
+        text += f", by a comparison with {revision} in alternating fresh processes"
     if confirm is None:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")

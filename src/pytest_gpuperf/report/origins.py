@@ -22,7 +22,7 @@ _CLUES: Mapping[Clue, str] = MappingProxyType(
         Clue.NOT_REPEATED: "fresh processes do not confirm the change",
         Clue.OTHER_BOARD: "another GPU",
         Clue.OTHER_COMMIT: "the commit differs, and nothing else that is recorded",
-        Clue.OTHER_FILES: "both sides ran side by side on this machine",
+        Clue.OTHER_FILES: "files differ, and both sides ran on this machine",
         Clue.SAME_COMMIT: "no file differs from the stored sessions",
         Clue.SAME_MACHINE_CODE: (
             "the machine code is the same: driver, clock, host code or machine"

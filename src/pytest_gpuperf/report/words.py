@@ -193,8 +193,8 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             Cause.OTHER_MACHINE,
         ): f"{_STORE}, or {_BY_REVISION}",
         (Reason.OTHER_SOURCE, None): (
-            "measure with that collector, or store sessions of this one with "
-            "--gpuperf-update=new"
+            "measure with that collector (--gpuperf-collectors={sources}), or store "
+            "sessions of this one with --gpuperf-update=new"
         ),
         (Reason.VOID, None): _WHEN_OVER,
         (Reason.TOO_FEW_SESSIONS, None): (
@@ -325,14 +325,15 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
             "run today's tests on both sides with --gpuperf-against-tests=mine"
         ),
         (Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK): (
-            "give it more time with --gpuperf-budget"
+            "give it a longer --gpuperf-budget, such as 30min (the default is 10min)"
         ),
         (Reason.BLOCKS_DIFFER, Cause.BLOCKS_SPENT): (
-            "measure it on a quieter machine, or set a wider limit"
+            "measure it on a quieter machine, or set a wider limit, such as "
+            "--gpuperf-max-regression=10%"
         ),
         (Reason.BLOCKS_DIFFER, Cause.BLOCKS_HOPELESS): "{quieter}",
         (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
-            "give it more time with --gpuperf-budget"
+            "give it a longer --gpuperf-budget, such as 30min (the default is 10min)"
         ),
         (Reason.TOO_FEW_BLOCKS, Cause.STOPPED): "run it again, to its end",
     }
@@ -515,10 +516,14 @@ def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
     )
     if limit is not None and limit <= _USEFUL_LIMIT:
         least = display.change(limit, signed=False)
-        quieter = f"measure it on a quieter machine, or set a limit of {least} or more"
+        quieter = (
+            f"measure it on a quieter machine, or set a limit of {least} or more "
+            "(max_regression)"
+        )
     return remedy.format(
         of_what=_WHICH.get(",".join(evidence.differences), "of this machine"),
         facts=",".join(evidence.differences),
+        sources=",".join(evidence.stored_sources),
         least=evidence.least_count,
         sessions=display.plural(missing, "more session"),
         files=display.plural(missing, "more run file"),

@@ -49,7 +49,7 @@ def test_auto_takes_what_is_there() -> None:
         "cupti: there is no GPU: none; run it on a machine with a GPU",
         "events: there is no GPU: none; run it on a machine with a GPU",
         "nvml: there is no GPU: none; run it on a machine with a GPU",
-        "CPU only: no GPU was found; times are the host's, caches as they come",
+        "CPU only: no GPU was found; times are the host's, and no cache is emptied",
     )
 
 
@@ -234,7 +234,9 @@ def test_what_was_asked_for_and_is_not_there_is_an_error() -> None:
         choose(("host", "binary"), absent=absent)
 
     assert caught.value.message == "collector binary cannot be used: no disassembler"
-    assert caught.value.remedy == "install one"
+    assert caught.value.remedy == (
+        "install one, or leave binary out of --gpuperf-collectors"
+    )
 
 
 def test_the_host_is_always_there() -> None:

@@ -374,7 +374,9 @@ def test_every_missing_peak_is_named(
     assert caught.value.fields == named
     assert caught.value.metric == "roofline"
     assert caught.value.reason.startswith(f"{' and '.join(named)} of this device ")
-    assert caught.value.remedy.startswith("declare it (ini gpuperf_peaks)")
+    assert caught.value.remedy.startswith(
+        "declare it in the ini file (gpuperf_peaks = "
+    )
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf, -math.inf, 10**400])
@@ -503,7 +505,9 @@ def test_a_missing_peak_says_why() -> None:
         "the fp4 peak is not known: nobody says it; "
         "the dram peak is not known: nobody says it"
     )
-    assert caught.value.remedy.startswith("declare it (ini gpuperf_peaks)")
+    assert caught.value.remedy.startswith(
+        "declare it in the ini file (gpuperf_peaks = "
+    )
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
@@ -677,7 +681,9 @@ def test_a_least_label_may_be_demanded(least: SourceLabel) -> None:
         declared_roofline(work, 1.0, roofs, least=least)
     assert (caught.value.label, caught.value.least) == ("datasheet", least.value)
     assert caught.value.metric == "roofline.fraction"
-    assert caught.value.remedy.startswith("declare it (ini gpuperf_peaks)")
+    assert caught.value.remedy.startswith(
+        "declare it in the ini file (gpuperf_peaks = "
+    )
 
 
 def test_labels_have_an_order() -> None:

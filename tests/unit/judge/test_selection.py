@@ -204,8 +204,8 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             Kind.MEASURE,
             "only cupti measures it in a call, and only on a GPU",
             (
-                "use a GPU, and see what `gpuperf doctor` says of cupti; or take it "
-                "with gpuperf.steps"
+                "use a GPU, and see what `gpuperf doctor` says of cupti; or use "
+                "gpuperf.steps"
             ),
         ),
         (
@@ -248,13 +248,13 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "time",
             Kind.BINARY,
             "a compiled kernel does not have this metric: nothing runs",
-            "take it with gpuperf.measure, gpuperf.range or gpuperf.steps",
+            "use gpuperf.measure, gpuperf.range or gpuperf.steps",
         ),
         (
             "mfu",
             Kind.BINARY,
             "a compiled kernel does not have this metric: nothing runs",
-            "take it with gpuperf.steps",
+            "use gpuperf.steps",
         ),
         (
             "speedup",
@@ -266,28 +266,28 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "mfu",
             Kind.COMPARE,
             "a comparison gives the speedup alone",
-            "take it with gpuperf.steps",
+            "use gpuperf.steps",
         ),
         (
             "dram.bytes",
             Kind.RANGE,
-            "timing a block does not give this metric",
+            "the time of a block does not give it",
             (
-                "take it with gpuperf.capture, or declare what it is made of "
-                "(counters=[…], gpuperf explain dram.bytes)"
+                "use gpuperf.capture, or declare its counters: counters=[…] "
+                "(gpuperf explain dram.bytes names them)"
             ),
         ),
         (
             "dram.bytes",
             Kind.BINARY,
             "a compiled kernel does not have this metric: nothing runs",
-            "take it with gpuperf.capture",
+            "use gpuperf.capture",
         ),
         (
             "registers",
             Kind.MEASURE,
-            "timing a call does not give this metric",
-            "take it with gpuperf.binary or gpuperf.capture",
+            "gpuperf.measure does not measure it",
+            "use gpuperf.binary or gpuperf.capture",
         ),
     ],
 )

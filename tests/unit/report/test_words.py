@@ -358,8 +358,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.OTHER_SOURCE, stored_sources=("events", "host")),
         ("stored: events, host",),
         (
-            "measure with that collector, or store sessions of this one with "
-            "--gpuperf-update=new"
+            "measure with that collector (--gpuperf-collectors=events,host), or store "
+            "sessions of this one with --gpuperf-update=new"
         ),
         "name older run files that measured it in the same way",
     ),
@@ -801,7 +801,10 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.BLOCKS_DIFFER, Cause.BLOCKS_SPENT, against=BESIDE),
         (),
-        "measure it on a quieter machine, or set a wider limit",
+        (
+            "measure it on a quieter machine, or set a wider limit, such as "
+            "--gpuperf-max-regression=10%"
+        ),
         "",
     ),
     (
@@ -811,7 +814,10 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             against=AgainstEvidence(block_count=8, decidable_limit=0.143),
         ),
         (),
-        "measure it on a quieter machine, or set a limit of 14.3 % or more",
+        (
+            "measure it on a quieter machine, or set a limit of 14.3 % or more "
+            "(max_regression)"
+        ),
         "",
     ),
     (
@@ -830,13 +836,13 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK, against=BESIDE),
         (),
-        "give it more time with --gpuperf-budget",
+        "give it a longer --gpuperf-budget, such as 30min (the default is 10min)",
         "",
     ),
     (
         verdict(Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY, against=BESIDE),
         (),
-        "give it more time with --gpuperf-budget",
+        "give it a longer --gpuperf-budget, such as 30min (the default is 10min)",
         "",
     ),
     (
