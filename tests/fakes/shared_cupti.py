@@ -168,12 +168,13 @@ class FakeTorch(ModuleType):
     def __init__(self, cupti: SharedCupti, folder: Path, *, several: bool) -> None:
         super().__init__("torch")
         self.__path__ = [str(folder)]
-        self.profiler = self
+        self.profiler = self.autograd = self
         self.ProfilerActivity = SimpleNamespace(CUDA="cuda")
         self.starts_count = 0
         self.seen: list[list[str]] = []
         self._cupti, self._several = cupti, several
         self._handle: int | None = None
+        self._is_profiler_enabled = False
         (folder / "lib").mkdir(parents=True)
         called = b"cuptiActivityEnable_v2" if several else b"cuptiActivityEnable"
         content = elf({".dynstr": b"\0cuptiSubscribe\0" + called + b"\0"})
@@ -181,8 +182,18 @@ class FakeTorch(ModuleType):
 
     @contextlib.contextmanager
     def profile(self, *, activities: list[str]) -> Iterator[None]:
-        """Profile a block; without a subscription no kernel is seen, and nothing is said."""
+        """
+        Profile a block; without a subscription no kernel is seen, and nothing is said.
+
+        A profile inside another one is refused, after it has taken the records of both.
+        """
         assert activities == ["cuda"]
+        if self._is_profiler_enabled:
+            if self._handle is not None:
+                self._cupti.subscribers[self._handle].enabled.clear()
+            message = "Profiler is already enabled on this thread"
+            raise RuntimeError(message)
+        self._is_profiler_enabled = True
         records: list[Any] = []
         self.starts_count += 1
         if self.starts_count == 1:
@@ -200,6 +211,7 @@ class FakeTorch(ModuleType):
             if can_record:
                 own.activity_enable(10)
         yield
+        self._is_profiler_enabled = False
         if self._handle is not None:
             own = self._cupti.subscribers[self._handle]
             own.activity_flush_all(1)

@@ -237,6 +237,8 @@ class Observers:
         if not activity.calls.shared:
             self._site.remark(Source.CUPTI, kineto.EXCLUDED)
             return
+        if kineto.is_profiling():
+            return  # Another start would end the profile of the tests.
         # Its first start fails for good while another subscription exists.
         activity.close()
         remark = kineto.start_kineto(self._site.clock.now_ns)

@@ -15,6 +15,7 @@ import pytest
 from fakes.nvml import OLDER_DRIVER, FakeGpu, FakeNvml
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.tools import Tool
+from pytest_gpuperf.collect.cupti.subscription import INSTALL, install_older
 from pytest_gpuperf.collect.doctor import look
 from pytest_gpuperf.collect.doctor.machine import (
     MachineFacts,
@@ -568,7 +569,19 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
             box.put(cuda_version=12080),
             box.put(driver_version="570.86.10"),
         ),
-        *("cupti-python", STOPS, "driver 570.86.10, CUDA 12.8", '"cupti-python<13"'),
+        *("cupti-python", STOPS, "driver 570.86.10, CUDA 12.8", "[cupti-cu12]"),
+    ),
+    "cupti-python for a driver that no CUPTI here serves": (
+        lambda box: (
+            box.put(cuda_version=11040),
+            box.put(driver_version="470.256.02"),
+            box.packages.update({"cupti-python": "12.8.0"}),
+        ),
+        *("cupti-python", STOPS, "driver 470.256.02, CUDA 11.4", "driver to 525"),
+    ),
+    "cupti-python that is refused": (
+        lambda box: box.packages.update({"cupti-python": "13.0.0"}),
+        *("cupti-python", STOPS, "cupti-python: 13.0.0", "pytest-gpuperf[cupti]"),
     ),
     "cupti-python newer than libcupti": (
         lambda box: box.packages.update({"cupti-python": "13.4.0"}),
@@ -576,7 +589,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
             "cupti-python",
             DISTORTS,
             "nvidia-cuda-cupti: 13.0.85",
-            '"cupti-python==13.0.*"',
+            '"cupti-python<13.1"',
         ),
     ),
     "libcupti newer than the driver": (
@@ -585,7 +598,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
             "cupti-driver",
             STOPS,
             "libcupti.so.13: for CUDA 13",
-            "nvidia-cuda-cupti-cu12",
+            "pytest-gpuperf[cupti-cu12]",
         ),
     ),
     "two libcupti are loaded": (
@@ -676,6 +689,7 @@ ALSO: dict[str, dict[str, Status]] = {
     "no driver": {"nvml": STOPS},
     "no --gpus": {"nvml": STOPS},
     "cupti-python newer than the driver": {"cupti-driver": STOPS},
+    "cupti-python for a driver that no CUPTI here serves": {"cupti-driver": STOPS},
     "libcupti newer than the driver": {"cupti-python": STOPS},
     "a second libcupti in LD_LIBRARY_PATH": {"nvperf": STOPS},
     "a GPU newer than libcupti": {"cupti-python": DISTORTS},
@@ -1089,17 +1103,30 @@ def test_a_pair_whose_counters_had_no_value_is_told(
 
 
 @pytest.mark.parametrize(
-    ("cuda_version", "extra"), [(12080, "cupti-cu12"), (13000, "cupti")]
+    ("cuda_version", "remedy"),
+    [
+        (11040, f"update the driver to 525 or later: {install_older()}"),
+        (12000, install_older()),
+        (12090, install_older()),
+        (13000, INSTALL),
+        (13010, INSTALL),
+    ],
 )
 def test_the_binding_to_install_is_that_of_the_driver(
-    cuda_version: int, extra: str, box: Box
+    cuda_version: int, remedy: str, box: Box
 ) -> None:
-    """cupti-python 13 refuses a driver of CUDA 12."""
+    """cupti-python 13 refuses a driver of CUDA 12, and 12.8 one of CUDA 11."""
     box.packages.pop("cupti-python")
     box.cuda_version = cuda_version
     found = box.look()["cupti-python"]
 
-    assert found.remedy == f'pip install "pytest-gpuperf[{extra}]"'
+    assert found.remedy == remedy
+
+
+def test_a_python_without_that_binding_has_another_remedy() -> None:
+    """cupti-python 12.8 has wheels up to Python 3.12: pip would install nothing."""
+    assert install_older((3, 12)) == 'pip install "pytest-gpuperf[cupti-cu12]"'
+    assert install_older((3, 13)).startswith("update the driver to 580, or, with")
 
 
 def test_a_gpu_that_does_not_answer_is_told(box: Box) -> None:

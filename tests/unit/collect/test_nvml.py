@@ -503,6 +503,14 @@ def test_foreign_process_that_left(alone: Neighbours) -> None:
     assert (found.sharing, found.foreign_pids) == (Sharing.FOREIGN, (200,))
 
 
+def test_a_process_between_the_readings_is_not_seen(alone: Neighbours) -> None:
+    """Who is on the GPU is read before and after the body, and at no other moment."""
+    brief = "250,*,proc.200,5\n290,*,proc.200,-1\n250,*,use.200,9\n290,*,use.200,0\n"
+    found, gate = during(BURST + brief, alone)
+    assert (found.sharing, found.foreign_pids) == (Sharing.ALONE, ())
+    assert gate.void is None
+
+
 @pytest.mark.parametrize("before", ["", "0,*,use.200,90\n150,*,use.200,0\n"])
 def test_a_process_that_does_not_use_the_gpu_is_a_note(
     alone: Neighbours, before: str

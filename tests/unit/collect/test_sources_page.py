@@ -14,7 +14,7 @@ import pytest
 from fakes.cupti import FakeCupti
 from fakes.shared_cupti import SharedCupti
 from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-from pytest_gpuperf.collect.cupti.subscription import INSTALL_OLDER, missing
+from pytest_gpuperf.collect.cupti.subscription import install_older, missing
 from pytest_gpuperf.collect.timing.events import CurrentStream, TorchEvents
 from pytest_gpuperf.collect.torch_device import TorchRuntime
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
@@ -115,7 +115,7 @@ def test_a_machine_with_cupti_has_the_source_of_its_row(
         if "events" in row.sources:
             with pytest.raises(CollectorUnavailableError, match="CUDA 13") as refused:
                 collector.open()
-            assert refused.value.remedy == INSTALL_OLDER
+            assert refused.value.remedy == install_older()
             assert "cupti-cu12" in row.timed_by
         else:
             collector.open()

@@ -525,3 +525,24 @@ def test_torchs_profiler_has_records_after_a_measured_test(
     (remark,) = place.site.remarks()
     expected = "was started once, for 0 s" if several else "uses CUPTI alone"
     assert expected in remark.text
+
+
+def test_a_profile_around_a_measurement_keeps_its_records(
+    cupti: SharedCupti, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Torch's profiler records already: it is not started again, which would end the profile."""
+    torch = FakeTorch(cupti, tmp_path / "torch", several=True)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    place = Place(expected=tmp_path)
+    with torch.profile(activities=["cuda"]):
+        activity = place.observers.activity
+        assert activity is not None
+        with activity.window() as window:
+            cupti.launch("both")
+            cupti.synchronize()
+        place.observers.rest()
+
+    assert len(window.trace().launches) == 1
+    assert torch.seen == [["both"]]
+    assert torch.starts_count == 1
+    assert place.site.remarks() == ()

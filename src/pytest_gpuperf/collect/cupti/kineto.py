@@ -64,6 +64,13 @@ def _use_by(library: Path) -> KinetoUse:
     return KinetoUse.ALONE if _ANY_CALL in names else KinetoUse.NONE
 
 
+def is_profiling() -> bool:
+    """Return whether torch's profiler records now. It has then been started."""
+    autograd = getattr(sys.modules["torch"], "autograd", None)
+    profiler = getattr(autograd, "profiler", None)
+    return bool(getattr(profiler, "_is_profiler_enabled", False))
+
+
 def start_kineto(now_ns: Callable[[], int]) -> str:
     """
     Start torch's profiler once, before this plugin subscribes, and return a remark.
@@ -71,9 +78,9 @@ def start_kineto(now_ns: Callable[[], int]) -> str:
     Args:
         now_ns: The clock [ns].
     """
-    profiler = sys.modules["torch"].profiler
     begun_ns = now_ns()
     try:
+        profiler = sys.modules["torch"].profiler
         with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]):
             pass
     except Exception as error:  # noqa: BLE001 - a profiler that fails is no fault of the test

@@ -81,13 +81,22 @@ _NOT_NAMED = "<not provided>"
 _UNNAMED = re.compile(r"(\d+) is not a valid Result")
 _PACKAGE = "cupti-python"
 INSTALL = 'pip install "pytest-gpuperf[cupti]"'
-INSTALL_OLDER = 'pip install "pytest-gpuperf[cupti-cu12]"'
+_INSTALL_OLDER = 'pip install "pytest-gpuperf[cupti-cu12]"'
+# cupti-python 12.8 has no wheels for later versions of Python.
+_OLDER_PYTHON = (3, 12)
 
 CLOSED = Void(
     code=VoidCode.CUPTI_CLOSED,
     reason="CUPTI is not open in this process: it was closed, or opened before a fork",
     remedy="measure in the process that opens it",
 )
+
+
+def install_older(python: Sequence[int] = sys.version_info) -> str:
+    """Return how to get a CUPTI that works with a driver of CUDA 12."""
+    if tuple(python[:2]) <= _OLDER_PYTHON:
+        return _INSTALL_OLDER
+    return f"update the driver to 580, or, with Python 3.12: {_INSTALL_OLDER}"
 
 
 def attached_tool(environment: Mapping[str, str]) -> Gap | None:
@@ -122,7 +131,7 @@ def _absence_of(error: Exception, holder: str = "") -> Gap:
         return Gap(
             code=GapCode.COLLECTOR_UNAVAILABLE,
             reason=str(error),
-            remedy=INSTALL_OLDER if is_old else "see gpuperf doctor",
+            remedy=install_older() if is_old else "see gpuperf doctor",
         )
     row = meaning(status)
     reason = row.reason
@@ -173,14 +182,19 @@ def missing() -> Gap | None:
         version = importlib.metadata.version(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
         return None  # The version is unknown. Opening CUPTI shows if it works.
+    return unsupported(version)
+
+
+def unsupported(version: str) -> Gap | None:
+    """Return a gap if a version of cupti-python cannot be used, or None."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    if numbers < _OLDEST or numbers == _REFUSED:
-        return Gap(
-            code=GapCode.NOT_INSTALLED,
-            reason=f"{_PACKAGE} {version} is neither 12.8 nor 13.0.1 or later",
-            remedy=f"{INSTALL}, or for a driver before 580: {INSTALL_OLDER}",
-        )
-    return None
+    if numbers >= _OLDEST and numbers != _REFUSED:
+        return None
+    return Gap(
+        code=GapCode.NOT_INSTALLED,
+        reason=f"{_PACKAGE} {version} is neither 12.8 nor 13.0.1 or later",
+        remedy=f"{INSTALL}, or for a driver before 580: {install_older()}",
+    )
 
 
 def failures_of(cupti: Any) -> tuple[type[Exception], ...]:  # noqa: ANN401 - an optional library

@@ -6,6 +6,11 @@ import re
 from pathlib import PurePosixPath
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, Tool
+from pytest_gpuperf.collect.cupti.subscription import (
+    INSTALL,
+    install_older,
+    unsupported,
+)
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import MachineFacts, cupti_libraries
 from pytest_gpuperf.errors import CollectError
@@ -29,6 +34,8 @@ _MAPPED = re.compile(r"(/\S*/libcupti\.so[.\d]*)\s*$", re.MULTILINE)
 _LIBRARY_WHEELS = {"13": "nvidia-cuda-cupti", "12": "nvidia-cuda-cupti-cu12"}
 # The driver's CUDA from which on the extra cupti works.
 _NEWER_CUPTI = (13, 0)
+# The oldest CUDA that the extra cupti-cu12 works with, and its first driver.
+_OLDER_CUPTI, _OLDER_DRIVER = (12, 0), 525
 _NVPERF_FILES = ("libnvperf_host.so", "libnvperf_target.so")
 
 # The first CUDA toolkit that compiles for a GPU (nvcc's release notes), and the Nsight
@@ -168,37 +175,46 @@ def _ncu_support(
 def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
     version, driver = machine.package("cupti-python"), report.cuda
     if version is None:
-        extra = "cupti" if driver is None or driver >= _NEWER_CUPTI else "cupti-cu12"
         return _BINDING.stops(
             "cupti-python is not installed: launches and copies are not recorded",
             "cupti-python: not installed",
-            remedy=f'pip install "pytest-gpuperf[{extra}]"',
+            remedy=_install_cupti(driver),
         )
     evidence = [f"cupti-python: {version}"]
-    binding = _numbers(version)
+    binding, gap = _numbers(version), unsupported(version)
     if driver is not None and binding[0] > driver[0]:
-        return _BINDING.stops(
-            f"cupti-python {binding[0]} does not work with a driver for CUDA {driver[0]}",
-            *evidence,
-            f"NVML: {_driver_text(report)}",
-            remedy=f'update the driver, or: pip install "cupti-python<{driver[0] + 1}"',
-        )
+        cause = f"cupti-python {binding[0]} does not work with a driver for CUDA {driver[0]}"
+        evidence.append(f"NVML: {_driver_text(report)}")
+    else:
+        cause = "" if gap is None else gap.reason
+    if cause:
+        return _BINDING.stops(cause, *evidence, remedy=_install_cupti(driver))
     wheel = _LIBRARY_WHEELS.get(str(binding[0]))
     library = None if wheel is None else machine.package(wheel)
     if library is None:
         reason = "no installed package has libcupti: the version loaded is unknown"
         return _BINDING.unknown(reason, *evidence)
     evidence.append(f"{wheel}: {library}")
-    if _numbers(library) < binding:
+    major, minor = _numbers(library)
+    if (major, minor) < binding:
         return _BINDING.distorts(
             "cupti-python is newer than its libcupti: calls that the library lacks fail",
             *evidence,
-            remedy=f'pip install "cupti-python=={_dotted(_numbers(library))}.*"',
+            remedy=f'pip install "cupti-python<{major}.{minor + 1}"',
         )
     if driver is None:
         reason = "there is no driver to check cupti-python against"
         return _BINDING.unknown(reason, *evidence)
     return _BINDING.ok("cupti-python matches its libcupti and the driver", *evidence)
+
+
+def _install_cupti(driver: tuple[int, int] | None) -> str:
+    """Return how to get a CUPTI that works with the driver of a CUDA, None if unknown."""
+    if driver is None or driver >= _NEWER_CUPTI:
+        return INSTALL
+    if driver >= _OLDER_CUPTI:
+        return install_older()
+    return f"update the driver to {_OLDER_DRIVER} or later: {install_older()}"
 
 
 def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
@@ -216,8 +232,7 @@ def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
             f"a libcupti is newer than the driver, which runs CUDA {_dotted(driver)} "
             "(CUPTI 15)",
             *evidence,
-            remedy=f"update the driver, or install the CUPTI of CUDA {driver[0]}: "
-            f"pip install nvidia-cuda-cupti-cu{driver[0]}",
+            remedy=f"update the driver, or: {_install_cupti(driver)}",
         )
     if None in libraries.values():
         return _FIT.unknown("the CUDA version of a libcupti is unknown", *evidence)
@@ -318,7 +333,7 @@ def _chip_of(
 def _no_library(topic: Topic) -> Finding:
     return topic.unknown(
         "libcupti was not found in packages or in a CUDA toolkit",
-        remedy='pip install "pytest-gpuperf[cupti]"',
+        remedy=INSTALL,
     )
 
 

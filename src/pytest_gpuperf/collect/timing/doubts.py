@@ -357,7 +357,7 @@ class Doubts:
         if garbage.objects_count < _LEAST_GARBAGE:
             return
         # A sweep between two functions finds the garbage of both.
-        count = "" if self._paired else f" ({garbage.objects_count:.3g} objects)"
+        count = "" if self._paired else f" ({_times(garbage.objects_count)} objects)"
         text = (
             f"it takes {_times(garbage.time_s / usual_s)} times as long to collect the"
             f" garbage of a call{count}, which is no part of its time"

@@ -450,7 +450,7 @@ class TestAbsent:
         monkeypatch.setattr(cupti, TAKING[0], refusing)
         with pytest.raises(CollectorUnavailableError, match=r"13\.0 or") as caught:
             made(cupti).open()
-        assert caught.value.remedy == 'pip install "pytest-gpuperf[cupti-cu12]"'
+        assert "pytest-gpuperf[cupti-cu12]" in caught.value.remedy
 
     def test_a_binding_that_does_not_load_is_unmeasured(
         self, monkeypatch: pytest.MonkeyPatch
