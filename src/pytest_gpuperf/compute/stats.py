@@ -50,6 +50,8 @@ _LEAST_BATCHES = 16  # The correlation of fewer is hardly more than chance.
 # cases: 11.3 independent ones instead of 10. Their interval is 1.16 times as wide.
 _LENIENCY, _CLEAR = 2.0, 0.38
 _MANY = 40
+# Of so many samples of a process, more show the same drift of the machine again.
+_ENOUGH = 100
 # A term below half an ulp of the sum so far ends the sum.
 _NEGLIGIBLE = 1e-17
 
@@ -274,7 +276,8 @@ def is_known(values: Sequence[float], precision: float) -> bool:
     Return True if the interval of the median is narrow, and shows all that it must.
 
     Few samples with a clear correlation of neighbours do not show how long it lasts, so
-    that their interval is too narrow.
+    that their interval is too narrow. Of many, it is enough that it would be narrow without
+    their correlation: more of them would hardly narrow it.
 
     Args:
         values: Samples in the order they were taken.
@@ -282,8 +285,12 @@ def is_known(values: Sequence[float], precision: float) -> bool:
         precision: The largest half-width of the interval relative to the median, >= 0.
     """
     half_width = half_width_fraction(values)
-    if half_width is None or half_width > precision:
+    if half_width is None:
         return False
+    if half_width > precision:
+        if len(values) < _ENOUGH:
+            return False
+        return half_width <= precision * correlation_factor(values)
     if len(values) >= _MANY:
         return True
     return _neighbours_correlation(_without_outliers(values)) <= _CLEAR

@@ -356,6 +356,17 @@ def test_few_correlated_samples_do_not_know_their_median() -> None:
     assert is_known(values, 0.01)
 
 
+def test_many_correlated_samples_are_enough() -> None:
+    """A drift of the machine lasts longer than the samples of a short call."""
+    values = [1 + 0.02 * math.sin(number / 10) for number in range(200)]
+    precision = 0.01
+
+    assert (half_width_fraction(values) or 0.0) > precision
+    assert not is_known(values[:99], precision)
+    assert is_known(values, precision)
+    assert not is_known([1.0, 2.0] * 100, precision)
+
+
 def test_equal_samples_with_outliers_have_no_correlation() -> None:
     """The rounding of a mean is not an order."""
     values = [0.1, 0.1, 0.1, 7.0, 0.1, 0.1, 0.1, 0.1, 0.01, 0.1] * 2
