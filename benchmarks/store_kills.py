@@ -5,7 +5,11 @@ and reads the store: every session must be there as a whole or not at all, and e
 that the process has reported as stored must be there. Then several processes store at
 once, and the longest wait of each is printed.
 
+A folder has a file for each machine, and keeps 20 sessions. So each round has a folder of
+its own, and a kill between two files leaves a session of one machine, which is no tear.
+
     python benchmarks/store_kills.py --rounds 300
+    python benchmarks/store_kills.py --place .gpuperf --writers 2 --sessions 10
     python benchmarks/store_kills.py --place postgresql://me@/perf?host=/run/postgresql
 """
 
@@ -19,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from pytest_gpuperf.baseline.store import Append, open_store
+from pytest_gpuperf.baseline.store import Append, names_database, open_store
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 
@@ -71,19 +75,26 @@ def writer(place: str, folder: str, name: str, count: int) -> subprocess.Popen[s
     )
 
 
-def found(place: str, folder: str) -> tuple[set[str], int]:
-    """Return the sessions that are whole, and the number of those that are torn."""
+def found(place: str, folder: str) -> tuple[set[str], set[str]]:
+    """
+    Return the sessions that are whole, and those that are torn.
+
+    In a store of files, a session of one machine only is neither.
+    """
     store = open_store(place, folder)
-    values: dict[str, int] = {}
+    values: dict[str, dict[str, int]] = {}
     for slug in SLUGS:
         for several in store.load(slug, past=True).values():
             for record in several:
-                name = record.session.id
-                values[name] = values.get(name, 0) + len(record.values)
-    whole = len(SLUGS) * TESTS * len(METRICS)
-    return {n for n, count in values.items() if count == whole}, sum(
-        count != whole for count in values.values()
-    )
+                of_slug = values.setdefault(record.session.id, {})
+                of_slug[slug] = of_slug.get(slug, 0) + len(record.values)
+    assert not store.damage, store.damage
+    whole = dict.fromkeys(SLUGS, TESTS * len(METRICS))
+    parts = [whole]
+    if not names_database(place):
+        parts += [{slug: count} for slug, count in whole.items()]
+    torn = {name for name, of_slug in values.items() if of_slug not in parts}
+    return {name for name, of_slug in values.items() if of_slug == whole}, torn
 
 
 def kill_rounds(place: str, folder: str, rounds: int, most_s: float) -> None:
@@ -91,9 +102,12 @@ def kill_rounds(place: str, folder: str, rounds: int, most_s: float) -> None:
     began_s, done = time.perf_counter(), 0
     chance = random.Random(41)  # noqa: S311 - a time, and no secret
     said: set[str] = set()
+    places: set[str] = set()
     mark = f"{os.getpid()}"
     while done < rounds and time.perf_counter() - began_s < most_s:
-        process = writer(place, folder, f"k{mark}-{done}", 10_000)
+        of_round = place if names_database(place) else f"{done}/{place}"
+        places.add(of_round)
+        process = writer(of_round, folder, f"k{mark}-{done}", 10_000)
         done += 1
         assert process.stdout is not None
         said.add(process.stdout.readline().split()[0])
@@ -102,7 +116,9 @@ def kill_rounds(place: str, folder: str, rounds: int, most_s: float) -> None:
         lines = process.communicate()[0].splitlines(keepends=True)
         # The last line may have been cut.
         said |= {line.split()[0] for line in lines if line.endswith("\n")}
-    whole, torn = found(place, folder)
+    stored = [found(each, folder) for each in places]
+    whole = {name for names, _ in stored for name in names}
+    torn = sum(len(names) for _, names in stored)
     print(
         f"{done} kills: {len(said)} sessions reported, {len(said - whole)} of them lost, "
         f"{torn} torn; {len(whole - said)} stored and not yet reported"
@@ -132,7 +148,7 @@ def many_writers(place: str, folder: str, writers: int, sessions: int) -> None:
     said = {name for name, _ in lines}
     print(
         f"{writers} writers x {sessions}: {len(said)} reported, {len(said - whole)} lost, "
-        f"{torn} torn, {len(said) / took_s:.0f}/s, {cpu_s / len(said) * 1e3:.1f} ms of "
+        f"{len(torn)} torn, {len(said) / took_s:.0f}/s, {cpu_s / len(said) * 1e3:.1f} ms of "
         "CPU time each; wait p50 "
         f"{waits_s[len(waits_s) // 2] * 1e3:.0f} ms, p95 "
         f"{waits_s[len(waits_s) * 95 // 100] * 1e3:.0f} ms, longest {waits_s[-1]:.2f} s"

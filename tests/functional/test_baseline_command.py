@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,25 @@ import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf import cli
-from pytest_gpuperf.baseline.history import Restart
+from pytest_gpuperf.baseline.history import Append, Restart
 from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.judge.history import newest_case
+from pytest_gpuperf.judge.regression import smallest_seen
 from pytest_gpuperf.model.codec import decode_run
+from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import FILES, REFERENCES, FileList, RecordKey
+from pytest_gpuperf.model.record import (
+    FILES,
+    REFERENCES,
+    FileList,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
 from pytest_gpuperf.report.lines import SCHEMAS
 
 STORE = ".gpuperf"
+DATABASE = "sqlite:///perf.db"
 TEST = "test_it.py::test_x"
 
 # ends the process of the tests with the exit status of success, as C extensions may
@@ -551,3 +564,65 @@ def test_a_mistaken_store_is_written_right_by_its_remedy(
 
     assert command.code == 2
     assert f"remedy: {remedy}\n" in command.errors
+
+
+def many_stored(tests: int, sessions: int) -> list[str]:
+    """Store sessions of many tests in a database, and return their ids."""
+    store = open_store(DATABASE, ".", create=True)
+    ids = [f"{TEST}[{number:04}]" for number in range(tests)]
+    for session in range(sessions):
+        head = Session(id=f"s{session}", started_unix_s=1.7e9 + session, host="h")
+        records = [
+            StoredRecord(
+                key=RecordKey(test_id=test_id),
+                session=replace(head, ran_count=tests),
+                values=tuple(
+                    SessionValue(metric=m, unit="s", source="host", run_values=(value,))
+                    for m in ("time", "other")
+                ),
+            )
+            for number, test_id in enumerate(ids)
+            for value in [1 + 0.01 * ((7 * number + 13 * session) % 11)]
+        ]
+        store.write("host", [Append(record=record) for record in records])
+    return ids
+
+
+@pytest.mark.parametrize("deed", ["list", "drop", "show"])
+def test_a_command_reads_the_named_tests(
+    project: Project, command: Command, deed: str
+) -> None:
+    """An unreadable row of another test does not concern it, as in a run of the test."""
+    del project  # It gives an empty folder.
+    first, *_ = many_stored(3, sessions=2)
+    named = [first] if deed == "show" else [f"--test={first}"]
+    session = ["s1"] if deed == "drop" else []
+    with contextlib.closing(sqlite3.connect("perf.db")) as connection, connection:
+        connection.execute(
+            "UPDATE value SET rest = x'c1' WHERE test NOT IN "
+            "(SELECT id FROM test WHERE node = ?) "
+            # The judge compares the times of all tests.
+            "AND metric NOT IN (SELECT id FROM metric WHERE name = 'time')",
+            [first],
+        )
+    metrics = ["--metrics=time"] if deed == "show" else []
+    command("baseline", deed, DATABASE, *session, *named, *metrics)
+
+    assert (command.code, command.errors) == (0, "")
+    assert command("baseline", "rename", DATABASE, first, f"{TEST}[new]")
+    assert command.code == 0
+
+
+def test_what_a_series_of_a_large_store_sees_is_of_all_tests(
+    project: Project, command: Command
+) -> None:
+    """A sample of the other tests tells as much as all of them, and counts as all."""
+    del project  # It gives an empty folder.
+    first, *_ = many_stored(1_600, sessions=3)
+    (series,) = command.json("baseline", "show", DATABASE, first, "--metrics=time")[
+        "series"
+    ]
+    stored = open_store(DATABASE, ".").load("host", quantiles=False)
+    cases = [newest_case(several, "time", limit=0.05) for several in stored.values()]
+
+    assert series["sees_fraction"] == pytest.approx(smallest_seen(cases)[0], rel=0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
 
@@ -46,6 +46,22 @@ def contents_of(
         )
         for several in by_session.values()
     ]
+
+
+def joined_contents(
+    parts: Iterable[Iterable[SessionContent]],
+) -> list[SessionContent]:
+    """Return what several parts of a store have of each session, in no order."""
+    by_session: dict[str, SessionContent] = {}
+    for part in parts:
+        for content in part:
+            known = by_session.get(content.session.id, content)
+            by_session[content.session.id] = replace(
+                known,
+                keys=known.keys | content.keys,
+                python_minor=known.python_minor or content.python_minor,
+            )
+    return [*by_session.values()]
 
 
 def python_in(facts_of_records: Iterable[Mapping[str, Mapping[str, str]]]) -> str:

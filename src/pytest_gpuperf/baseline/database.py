@@ -94,13 +94,16 @@ class DatabaseStore:
                 head.id: head for kind in kinds for head in reader.heads(kind)
             }.values()
 
-    def contents(self, slug: str) -> Sequence[SessionContent]:
+    def contents(
+        self, slug: str, test_ids: Collection[str] | None = None
+    ) -> Sequence[SessionContent]:
         """Return the sessions that count, in any order, without their values."""
         with self._reading() as engine:
             if engine is None:
                 return ()
+            reader = SessionReader(engine, self._place)
             with collector_paused():
-                return SessionReader(engine, self._place).contents(self._kind(slug))
+                return reader.contents(self._kind(slug), test_ids)
 
     def check(self) -> None:
         """Open the database."""

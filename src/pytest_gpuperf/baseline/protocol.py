@@ -62,8 +62,17 @@ class Store(Protocol):
     def heads(self) -> Collection[Session]:
         """Return the sessions of all slugs, in any order, without their values."""
 
-    def contents(self, slug: str) -> Sequence[SessionContent]:
-        """Return the sessions that count, in any order, without their values."""
+    def contents(
+        self, slug: str, test_ids: Collection[str] | None = None
+    ) -> Sequence[SessionContent]:
+        """
+        Return the sessions that count, in any order, without their values.
+
+        Args:
+            slug: The device. An unknown device has no sessions.
+
+            test_ids: The tests to look for, or None for all.
+        """
 
     def load(
         self,

@@ -12,7 +12,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -70,7 +69,8 @@ _COLUMNS = (
 )
 _IS_LAST = "(a.newest IS NULL OR v.revision = a.newest)"
 
-_FIRST = itemgetter(0)
+# Bits of the id of a test.
+_LOW_HALF = 2**31 - 1
 
 StoredSeries = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
@@ -273,13 +273,22 @@ class SessionReader:
         with self._readable():
             return [session_of(content) for (content,) in rows]
 
-    def contents(self, slug: str) -> list[SessionContent]:
+    def contents(
+        self, slug: str, test_ids: Collection[str] | None = None
+    ) -> list[SessionContent]:
         """
         Return the newest and oldest sessions of a slug, without their values.
 
         A test whose level was accepted is read with its values, which tell whether the
         session still counts.
+
+        Args:
+            slug: The kind of machine.
+
+            test_ids: The tests to look for, or None for all.
         """
+        if test_ids is not None:
+            return contents_of(self.load(slug, test_ids, quantiles=False))
         keys = self._keys(slug, None)
         events = self._events(slug, keys)
         accepted = {
@@ -290,20 +299,21 @@ class SessionReader:
             for each in contents_of(self.load(slug, accepted, quantiles=False)):
                 held[each.session.id] = each.keys
         # Most sessions have the same tests, and sets of 100,000 take long to make.
-        alike: dict[frozenset[int], frozenset[RecordKey]] = {}
-        known = frozenset(keys)
+        alike: dict[object, frozenset[RecordKey]] = {}
+        chosen = self._chosen_sessions(slug)[0]
+        digests = self._digests(chosen)
         found = []
-        for arrival, head in self._heads(self._chosen_sessions(slug)[0]).items():
+        for arrival, head in self._heads(chosen).items():
             name = head.session.id
-            rows = self._engine.rows(
-                f"SELECT DISTINCT test FROM value WHERE session = {arrival}"  # noqa: S608 - a number
-            )
-            tests = known.intersection(map(_FIRST, rows)) - events.hidden_in(name)
-            if tests not in alike:
-                alike[tests] = frozenset(
-                    key for t in tests if (key := keys[t]).test_id not in accepted
+            hidden = frozenset(events.hidden_in(name))
+            at = (digests.get(arrival), hidden)
+            if at not in alike:
+                alike[at] = frozenset(
+                    key
+                    for test in self._tests_of(arrival) - hidden
+                    if (key := keys.get(test)) and key.test_id not in accepted
                 )
-            of_session = alike[tests]
+            of_session = alike[at]
             if name in held:
                 of_session |= held[name]
             if of_session:
@@ -316,6 +326,30 @@ class SessionReader:
                         python_minor=python_minor,
                     )
                 )
+        return found
+
+    def _tests_of(self, arrival: int) -> set[int]:
+        rows = self._engine.rows(
+            f"SELECT DISTINCT test FROM value WHERE session = {arrival}"  # noqa: S608 - a number
+        )
+        return {test for (test,) in rows}
+
+    def _digests(self, arrivals: Iterable[int]) -> dict[int, tuple[object, ...]]:
+        """
+        Return what is equal for sessions with values of the same tests and metrics.
+
+        Ids of tests are digests, so the sums of two sets of them differ. Halves of the
+        ids, because the sum of a few whole ones is too large for SQLite.
+        """
+        found: dict[int, tuple[object, ...]] = {}
+        for some in chunks(arrivals):
+            for session, *sums in self._engine.rows(
+                f"SELECT session, metric, COUNT(*), SUM(test & {_LOW_HALF}), "  # noqa: S608 - numbers
+                f"SUM(test >> {_LOW_HALF.bit_length()}) FROM value "
+                f"WHERE session IN ({some}) GROUP BY session, metric "
+                "ORDER BY session, metric"
+            ):
+                found[session] = (*found.get(session, ()), *sums)
         return found
 
     def _some_facts(self, arrival: int) -> Iterator[Mapping[str, Mapping[str, str]]]:

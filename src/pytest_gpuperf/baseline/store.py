@@ -562,12 +562,18 @@ class _FileStore(ABC):
                 heads |= {head.id: head.bare(()) for head in heads_in(text)}
         return heads.values()
 
-    def contents(self, slug: str) -> Sequence[SessionContent]:
+    def contents(
+        self, slug: str, test_ids: Collection[str] | None = None
+    ) -> Sequence[SessionContent]:
         """Return the sessions that count, in any order, without their values."""
-        # Only the command that lists sessions needs it.
-        from pytest_gpuperf.baseline.contents import contents_of
+        # Only the commands about sessions need it.
+        from pytest_gpuperf.baseline.contents import contents_of, joined_contents
 
-        return contents_of(self.load(slug, quantiles=False))
+        # Each file by itself, because the values of a large folder take gigabytes.
+        return joined_contents(
+            contents_of(sessions)
+            for sessions in self._by_file(slug, test_ids, quantiles=False)
+        )
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """Move sessions from the store to the file of dropped sessions, for `put_back`."""
@@ -605,7 +611,6 @@ class _FileStore(ABC):
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
         """Apply changes in order, under the store's lock."""
 
-    @abstractmethod
     def load(
         self,
         slug: str,
@@ -613,9 +618,15 @@ class _FileStore(ABC):
         *,
         metrics: Container[str] | None = None,
         quantiles: bool = True,
-        past: bool = False,
+        past: bool = False,  # noqa: ARG002 - files have what counts, and no more
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """Return the sessions by measurement, in order of arrival."""
+        sessions: _Sessions = {}
+        for of_file in self._by_file(
+            slug, test_ids, metrics=metrics, quantiles=quantiles
+        ):
+            sessions.update(of_file)
+        return sessions
 
     def write_all(self, changes: Mapping[str, Sequence[StoreChange]]) -> None:
         """Apply the changes of several slugs, one after the other."""
@@ -627,6 +638,17 @@ class _FileStore(ABC):
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
         """Return the stored measurements, without their sessions."""
+
+    @abstractmethod
+    def _by_file(
+        self,
+        slug: str,
+        test_ids: Collection[str] | None,
+        *,
+        metrics: Container[str] | None = None,
+        quantiles: bool = True,
+    ) -> Iterator[_Sessions]:
+        """Yield what `load` returns, a file at a time."""
 
     @abstractmethod
     def _files(self) -> Sequence[Path]:
@@ -653,31 +675,6 @@ class DirectoryStore(_FileStore):
             for folder in listed(self._path, "*")
             if kind_of(folder) == "folder" and listed(folder, "*.json")
         )
-
-    def load(
-        self,
-        slug: str,
-        test_ids: Collection[str] | None = None,
-        *,
-        metrics: Container[str] | None = None,
-        quantiles: bool = True,
-        past: bool = False,  # noqa: ARG002 - files have what counts, and no more
-    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions by measurement, in order of arrival."""
-        by_module: dict[str, set[str]] | None = None
-        if test_ids is not None:
-            by_module = {}
-            for test_id in test_ids:
-                by_module.setdefault(module_of(test_id), set()).add(test_id)
-        sessions: _Sessions = {}
-        for path, module in self._paths(slug, by_module):
-            selected = None if by_module is None else by_module[module]
-            with self._left_out(path):
-                for records in self._read(
-                    path, selected, metrics=metrics, quantiles=quantiles
-                ).values():
-                    sessions.update(records)
-        return sessions
 
     def check(self) -> None:
         """Look at the beginning and the end of every file."""
@@ -780,6 +777,28 @@ class DirectoryStore(_FileStore):
         with self._locked():
             return self._reader.accept_edits(self._files())
 
+    def _by_file(
+        self,
+        slug: str,
+        test_ids: Collection[str] | None,
+        *,
+        metrics: Container[str] | None = None,
+        quantiles: bool = True,
+    ) -> Iterator[_Sessions]:
+        by_module: dict[str, set[str]] | None = None
+        if test_ids is not None:
+            by_module = {}
+            for test_id in test_ids:
+                by_module.setdefault(module_of(test_id), set()).add(test_id)
+        for path, module in self._paths(slug, by_module):
+            selected = None if by_module is None else by_module[module]
+            sections: dict[str, _Sessions] = {}
+            with self._left_out(path):
+                sections = self._read(
+                    path, selected, metrics=metrics, quantiles=quantiles
+                )
+            yield from sections.values()
+
     def _aside(self) -> SingleFileStore:
         path = self._path / f"{_ASIDE}.json"
         return SingleFileStore(path, lock_timeout_s=self._lock_timeout_s)
@@ -872,25 +891,6 @@ class SingleFileStore(_FileStore):
             return numbered_sessions(read_whole(self._path) or b"")
         return {}
 
-    def load(
-        self,
-        slug: str,
-        test_ids: Collection[str] | None = None,
-        *,
-        metrics: Container[str] | None = None,
-        quantiles: bool = True,
-        past: bool = False,  # noqa: ARG002 - files have what counts, and no more
-    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions by measurement, in order of arrival."""
-        sections = self._reader.read(
-            self._path,
-            section=slug,
-            test_ids=test_ids,
-            metrics=metrics,
-            quantiles=quantiles,
-        )
-        return sections.get(slug, {})
-
     def check(self) -> None:
         """Look at the beginning and the end of the file."""
         self._reader.check(self._path)
@@ -936,6 +936,23 @@ class SingleFileStore(_FileStore):
         """Give edited lines a new checksum, and remove unreadable lines."""
         with self._locked():
             return self._reader.accept_edits(self._files())
+
+    def _by_file(
+        self,
+        slug: str,
+        test_ids: Collection[str] | None,
+        *,
+        metrics: Container[str] | None = None,
+        quantiles: bool = True,
+    ) -> Iterator[_Sessions]:
+        sections = self._reader.read(
+            self._path,
+            section=slug,
+            test_ids=test_ids,
+            metrics=metrics,
+            quantiles=quantiles,
+        )
+        yield sections.get(slug, {})
 
     def _files(self) -> Sequence[Path]:
         return [self._path]

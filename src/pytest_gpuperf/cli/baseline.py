@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from statistics import median
@@ -25,6 +26,7 @@ from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
+from pytest_gpuperf.judge.case import POLICY
 from pytest_gpuperf.judge.history import newest_case, newest_reference
 from pytest_gpuperf.judge.look import first_look
 from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
 
 # Selects all sessions if given in place of their names.
 _ALL = "all"
+# Tests that are read for the usual spread and the machine drift. A run uses as many.
+_MOST_OTHERS = 500
 # Characters of a commit, enough for a person.
 _COMMIT = 7
 # The limit of a run without options.
@@ -117,10 +121,8 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
 def listed(arguments: argparse.Namespace) -> int:
     """Print the sessions of a store."""
     store = opened_by(arguments)
-    if arguments.test:
-        sessions = _sessions(_content(arguments.store, store, arguments.test))
-    else:
-        sessions = _joined({slug: store.contents(slug) for slug in store.slugs()})
+    tests_of = _named(arguments.store, store, arguments.test)
+    sessions = _joined({slug: store.contents(slug, t) for slug, t in tests_of.items()})
     tests = set().union(*{session.tests for session in sessions})
     count = display.plural(len(sessions), "session")
     remarks = [f"{count} of {display.plural(len(tests), 'test')}"]
@@ -149,7 +151,11 @@ def show(arguments: argparse.Namespace) -> int:
     content = _content(arguments.store, store, arguments.test)
     series = _series_of(content, arguments.metrics)
     metrics = {metric for _, _, metric, _ in series}
-    outlooks = {slug: _outlooks(store.load(slug), metrics) for slug in content}
+    outlooks = {
+        slug: _outlooks(store, slug, {key.test_id for key in stored}, metrics)
+        for slug, stored in content.items()
+        if stored
+    }
     shown = StoredTests((), arguments.store).shown
     facts = []
     for slug, records, metric, source in series:
@@ -178,7 +184,8 @@ def drop(arguments: argparse.Namespace) -> int:
     """Remove sessions of some or all tests from a store."""
     store = opened_by(arguments)
     content = _content(arguments.store, store, arguments.test)
-    ids = _chosen(arguments.sessions, _sessions(content), arguments.store)
+    present = _joined({slug: contents_of(each) for slug, each in content.items()})
+    ids = _chosen(arguments.sessions, present, arguments.store)
     count = 0
     for slug, sessions in content.items():
         changes = [
@@ -188,7 +195,7 @@ def drop(arguments: argparse.Namespace) -> int:
         ]
         store.write(slug, changes)
         count += sum(change.key.test_id != REFERENCES for change in changes)
-    left = len(_sessions(_content(arguments.store, store, ())))
+    left = len(_joined({slug: store.contents(slug) for slug in store.slugs()}))
     remark = (
         f"removed {display.plural(len(ids), 'session')} of "
         f"{display.plural(count, 'measurement')}; {display.plural(left, 'session')} left"
@@ -208,8 +215,8 @@ def drop(arguments: argparse.Namespace) -> int:
 def rename(arguments: argparse.Namespace) -> int:
     """Move the sessions of renamed tests to the new ids."""
     store = opened_by(arguments)
-    whole = {slug: store.load(slug) for slug in store.slugs()}
-    ids = sorted({key.test_id for series in whole.values() for key in series})
+    names = {slug: store.names(slug) for slug in store.slugs()}
+    ids = sorted({key.test_id for keys in names.values() for key in keys})
     stored = StoredTests([i for i in ids if i != REFERENCES], arguments.store)
     renamed = stored.renamed(arguments.old, arguments.new)
     if not renamed:
@@ -233,14 +240,14 @@ def rename(arguments: argparse.Namespace) -> int:
         )
         raise ConfigError(message, remedy=f"remove these first: {dropping}")
     sessions: set[str] = set()
-    for slug, series in whole.items():
+    for slug in names:
+        series = store.load(slug, renamed, quantiles=False)
         changes = [
             Move(key=replace(key, test_id=renamed[key.test_id]), old=key, renamed=True)
             for key in series
-            if key.test_id in renamed
         ]
         store.write(slug, changes)
-        sessions.update(r.session.id for move in changes for r in series[move.old])
+        sessions.update(r.session.id for several in series.values() for r in several)
     pairs = {stored.shown(old): stored.shown(new) for old, new in renamed.items()}
     remarks = [f"renamed {old} to {new}" for old, new in pairs.items()]
     remarks.append(f"with {display.plural(len(sessions), 'session')}")
@@ -339,8 +346,31 @@ def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
     Raises:
         ConfigError: A named test has no session in the store.
     """
-    whole = {slug: store.load(slug) for slug in store.slugs()}
-    return of_tests(whole, tests, place, where=f"stored in {place}")
+    tests_of = _named(place, store, tests)
+    return {slug: store.load(slug, of_slug) for slug, of_slug in tests_of.items()}
+
+
+def _named(
+    place: str, store: Store, tests: Sequence[str]
+) -> Mapping[str, frozenset[str] | None]:
+    """
+    Return the ids of the named tests of each slug, or None for all tests.
+
+    Args:
+        place: The name of the store, for messages.
+
+        store: The store.
+
+        tests: Names of tests as pytest takes them, or none for all tests.
+
+    Raises:
+        ConfigError: A named test has no session in the store.
+    """
+    if not tests:
+        return dict.fromkeys(store.slugs())
+    whole = {slug: store.names(slug) for slug in store.slugs()}
+    found = of_tests(whole, tests, place, where=f"stored in {place}")
+    return {slug: frozenset(k.test_id for k in keys) for slug, keys in found.items()}
 
 
 _T = TypeVar("_T")
@@ -454,10 +484,6 @@ def _series_of(
 def _alike(names: Sequence[str], known: Sequence[str]) -> list[str]:
     nearest = (difflib.get_close_matches(name, known, n=1) for name in names)
     return list(dict.fromkeys(name for names in nearest for name in names))
-
-
-def _sessions(content: _Content) -> list[_StoredSession]:
-    return _joined({slug: contents_of(series) for slug, series in content.items()})
 
 
 def _joined(contents: Mapping[str, Sequence[SessionContent]]) -> list[_StoredSession]:
@@ -593,8 +619,28 @@ class _Outlook(Frozen, frozen=True, kw_only=True):
 
 
 def _outlooks(
-    stored: Mapping[RecordKey, tuple[StoredRecord, ...]], metrics: Collection[str]
+    store: Store, slug: str, shown: Collection[str], metrics: Collection[str]
 ) -> dict[tuple[RecordKey, str, str], _Outlook]:
+    """
+    Return the judge's view of stored series, as of a run of all tests.
+
+    Args:
+        store: The store.
+
+        slug: The device.
+
+        shown: Ids of the tests to show. Of a large store, only a sample of the others is
+            read.
+
+        metrics: The metrics to show.
+    """
+    others = sorted({key.test_id for key in store.names(slug)} - {REFERENCES, *shown})
+    some = {*shown, *others[:: math.ceil(len(others) / _MOST_OTHERS) or 1]}
+    share = (len(others) + len(shown)) / len(some)
+    policy = replace(POLICY, pairs_per_case=share)
+    # The reference workloads have the time only.
+    wanted = {*metrics, "time"}
+    stored = store.load(slug, {REFERENCES, *some}, metrics=wanted, quantiles=False)
     references = [
         newest_reference(records)
         for key, records in stored.items()
@@ -608,9 +654,11 @@ def _outlooks(
         for metric in sorted({v.metric for r in records for v in r.values})
         if metric in metrics
     ]
-    looks = first_look(cases, references=references)
-    now = smallest_seen(cases, references=references)
-    later = smallest_seen(cases, references=references, more_sessions=MORE_SESSIONS)
+    looks = first_look(cases, policy, references=references)
+    now = smallest_seen(cases, policy, references=references)
+    later = smallest_seen(
+        cases, policy, references=references, more_sessions=MORE_SESSIONS
+    )
     return {
         (case.key, case.metric.name, case.estimate.source): _Outlook(
             left_out=look.change.left_out, sees=sees, sees_later=sees_later

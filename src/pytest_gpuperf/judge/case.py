@@ -117,6 +117,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
         shard_count: Number of shards of the run. All of them together alarm about as
             seldom as one run.
+
+        pairs_per_case: Pairs of test and metric of the run for each case, more than one
+            if the cases are a sample.
     """
 
     alpha: float = 0.01
@@ -146,6 +149,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     blind_fraction: float = 0.5
     selected: bool = True
     shard_count: int = 1
+    pairs_per_case: float = 1.0
 
     def level(self, pair_count: int) -> float:
         """Return the nominal level of a run with `pair_count` pairs of test and metric."""

@@ -307,6 +307,7 @@ def sureness_of(
             # The first condition is only faster.
             enough = 0 < policy.least_sessions <= case.stored.listed.count
             count += enough or suffices(case, policy)
+    count = round(count * policy.pairs_per_case)
     return Sureness(
         alpha=policy.level(count),
         pair_count=max(1, count),

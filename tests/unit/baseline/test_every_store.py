@@ -172,6 +172,11 @@ def test_contents_are_what_is_loaded(store: Store) -> None:
         assert {name: {*each.keys} for name, each in contents.items()} == expected
         arrivals = {r.session.id: r.arrival for rs in loaded.values() for r in rs}
         assert {name: each.arrival for name, each in contents.items()} == arrivals
+        of_some = store.contents(slug, ["t.py::a", TEST])
+        some = {key("t.py::a"), key()}
+        assert {each.session.id: each.keys for each in of_some} == {
+            name: keys & some for name, keys in expected.items() if keys & some
+        }
     versions = {each.session.id: each.python_minor for each in store.contents(GPU)}
     assert versions["s0003"] == "3.11"
     assert store.contents("other") == []
