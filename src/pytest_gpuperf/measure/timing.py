@@ -12,7 +12,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
@@ -27,13 +27,12 @@ from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, RecordKe
 from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_gpuperf.collect.base import DeviceTimer, TakeTurn, TimedCall, Timing
     from pytest_gpuperf.collect.gpu_workloads import CudaWorkloads
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.measure.assemble import EndLoop
+    from pytest_gpuperf.measure.counters import CuptiCounters, NcuCounters
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Machine, Site
     from pytest_gpuperf.measure.turns import TurnClient, Turns
@@ -52,34 +51,6 @@ _BLOCK_ENOUGH_S = 0.1
 # Receives the key of a measurement, the number of rounds of slow calls that follow, and
 # the time of one round [s].
 Expect: TypeAlias = "Callable[[RecordKey, int, float], object]"
-
-
-class CounterSource(Protocol):
-    """The hardware counters of tests, from any source."""
-
-    def joined(
-        self,
-        record: Record,
-        plan: Plan,
-        call: MeasuredCall | None = None,
-        *,
-        work: Work | None,
-        facts: Mapping[str, str],
-    ) -> Record:
-        """
-        Add the counters to a record, or else the gaps.
-
-        Args:
-            record: The measured record.
-
-            plan: The plan of the test.
-
-            call: The measured call, or None for a block or a loop.
-
-            work: The work of one call.
-
-            facts: Hard facts of this process.
-        """
 
 
 class _MedianKnown:
@@ -125,7 +96,7 @@ class TimingMeasurer:
         turn_client: TurnClient | None = None,
     ) -> None:
         self.observers = observers
-        self.counters: CounterSource | None = None
+        self.counters: NcuCounters | CuptiCounters | None = None
         self._turn_client = turn_client
         self._take_turn: TakeTurn = (
             operator.not_ if turn_client is None else turn_client.take_turn
@@ -256,7 +227,15 @@ class TimingMeasurer:
         return self._site.lacking(requires)
 
     def ensure(self) -> None:
-        """Check that everything requested by name can be used."""
+        """
+        Check that everything requested by name can be used.
+
+        Raises:
+            DeviceHeldError: Another process kept the GPU until the lock timed out.
+
+            ConfigError: A collector or lock requested by name cannot be used. Falling back
+                or skipping would let a run without a single value pass.
+        """
         if self.turns is not None:
             self.turns.ensure()
         site = self._site
