@@ -528,22 +528,15 @@ def workloads() -> Iterator[Row]:
         yield {"ready_ns": ready_ns, "set_ns": time.perf_counter_ns() - begun_ns}
 
 
+# In the order of what a wrong answer costs: times, then the profiles of others, then
+# what is missing. What may hang or takes long is last.
 QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     question.__name__: question
     for question in (
-        *(labels, cold_sample, launch_gaps, counters, nvml, ncu),
-        *(
-            modules,
-            flushes,
-            idle_waits,
-            workloads,
-            rivals,
-            torch_first,
-            buffers,
-            openings,
-            gpm,
-            event_gaps,
-        ),
+        *(labels, cold_sample, launch_gaps, flushes, idle_waits, event_gaps),
+        *(nvml, workloads, rivals, torch_first),
+        *(counters, gpm, buffers, openings),
+        *(modules, ncu),
     )
 }
 

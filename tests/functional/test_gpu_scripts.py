@@ -316,6 +316,17 @@ def test_a_step_can_be_asked_for_alone(
     assert [step.name for step in module.steps_of(name, tmp_path, tmp_path)] == steps
 
 
+@needs_scripts
+def test_questions_stand_in_the_order_of_what_they_are_worth() -> None:
+    """One that hangs or takes long costs no other; all of the rest have time for themselves."""
+    module = script_module("gpu_probe")
+    names = [*module.QUESTIONS]
+
+    assert names[:3] == ["labels", "cold_sample", "launch_gaps"]
+    assert names[-2:] == ["modules", "ncu"]
+    assert module.LONGER_S.keys() == {"ncu"}
+
+
 def script_module(name: str) -> Any:
     """Return one of the scripts of .ci as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
