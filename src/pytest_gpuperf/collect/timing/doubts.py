@@ -41,6 +41,7 @@ from pytest_gpuperf.collect.timing.results import (
     promises_later,
 )
 from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
+from pytest_gpuperf.collect.timing.unread import unread
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
@@ -223,6 +224,7 @@ class Doubts:
             if not less and _FIRST_S < first_call_s <= _MOST_CALL_S:
                 less = self._uncached(probe_of, usual_s)
         yield from less
+        yield from self._unread()
         # Slow calls are interrupted more often than short ones.
         yield from self._uneven(readings, again)
         if garbage is not None and garbage.time_s > usual_s:
@@ -364,6 +366,16 @@ class Doubts:
         )
         full_s = usual_s + garbage.time_s
         yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
+
+    def _unread(self) -> Iterator[Note]:
+        """Yield a doubt if a generator or a coroutine is made and dropped."""
+        name = ""
+        # An object of the test may raise when it is looked at.
+        with suppress(Exception):
+            name = unread(self._request.fn)
+        if name:
+            text = f"the call makes {name}(), and neither reads nor awaits it: no work is done"
+            yield Note(code="lazy-result", text=text, doubt=True)
 
     def _uneven(
         self, readings: Sequence[Reading], again: Callable[[], Reading | None]
