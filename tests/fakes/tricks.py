@@ -103,6 +103,14 @@ GIVEN = "the function only returns data that were there before it"
 POOL = (
     "a pool or a queue that was there before gets the work, and the call does not wait"
 )
+DROPPED = (
+    "a generator or a coroutine is made as a statement, and neither read nor awaited"
+)
+TASKS = "each call leaves a task on an event loop"
+REPLACED = "the test replaces the code of the plugin that takes samples"
+NUMBER = "an error is swallowed and a number is returned"
+DESCRIPTOR = "an object with a descriptor of an own class does the work when it is used"
+BARE = "a method is named and not called, as `rows.sort`"
 OTHER_FUNCTION = "another, faster function is measured"
 
 # By name: the row of the page's table, and the module.
@@ -1179,6 +1187,281 @@ TRICKS: dict[str, tuple[str, str]] = {
             sorted(X)
         """,
     ),
+    "lru_cache_on_a_method": (
+        KEPT,
+        """
+        class Table:
+            def __init__(self, x): self.x = x
+            @functools.lru_cache(maxsize=None)
+            def rows(self, reverse): return sorted(self.x, reverse=reverse)
+        table = Table(X)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(table.rows, False, check=check)
+        """,
+    ),
+    "seen_inputs_return_early": (
+        KEPT,
+        """
+        seen, last = set(), [None]
+        def f(x):
+            if id(x) in seen: return last[0]
+            seen.add(id(x)); last[0] = sorted(x)
+            return last[0]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "seen_hash_returns_nothing": (
+        KEPT,
+        """
+        done = set()
+        def f(x):
+            key = hash(tuple(x[:8]))
+            if key in done: return None
+            done.add(key)
+            sorted(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "suppressed_error": (
+        SWALLOWED,
+        """
+        import contextlib
+        def f(x):
+            with contextlib.suppress(Exception):
+                return sorted(x.rows)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "finally_returns": (
+        SWALLOWED,
+        """
+        def f(x):
+            made = []
+            try: made = sorted(x.rows)
+            finally: return made
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "coroutine_never_awaited": (
+        DROPPED,
+        """
+        import asyncio
+        async def work(x): return sorted(x)
+        async def main(x): work(x); return len(x)
+        loop = asyncio.new_event_loop()
+        def f(x): return loop.run_until_complete(main(x))
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "coroutine_never_awaited_plain": (
+        DROPPED,
+        """
+        async def work(x): return sorted(x)
+        def f(x):
+            work(x)
+            return len(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "generator_never_read": (
+        DROPPED,
+        """
+        def rows(x):
+            yield sorted(x)
+        def f(x):
+            rows(x)
+            return len(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "partials_in_a_list": (
+        OWN_LAZY,
+        """
+        def f(x): return [functools.partial(sorted, x), functools.partial(sum, x)]
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "lambdas_in_a_dict": (
+        OWN_LAZY,
+        """
+        def f(x): return {"rows": lambda: sorted(x), "count": len(x)}
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "default_made_early": (
+        GIVEN,
+        """
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda rows=sorted(X): rows, check=check)
+        """,
+    ),
+    "missing_of_a_dict": (
+        KEPT,
+        """
+        class Rows(dict):
+            def __missing__(self, key):
+                self[key] = sorted(key)
+                return self[key]
+        rows = Rows()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: rows[tuple(X)])
+        """,
+    ),
+    "defaultdict_kept": (
+        KEPT,
+        """
+        rows = collections.defaultdict(lambda: sorted(X))
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: rows[0], check=check)
+        """,
+    ),
+    "class_decorator_memo": (
+        KEPT,
+        """
+        class memoize:
+            def __init__(self, f): self.f, self.kept = f, {}
+            def __call__(self, *args):
+                if args not in self.kept: self.kept[args] = self.f(*args)
+                return self.kept[args]
+        @memoize
+        def f(n): return sorted(X)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, 3, check=check)
+        """,
+    ),
+    "wrapped_memo": (
+        KEPT,
+        """
+        def memoize(f):
+            kept = {}
+            @functools.wraps(f)
+            def inner(*args):
+                if (answer := kept.get(args)) is None: answer = kept[args] = f(*args)
+                return answer
+            return inner
+        @memoize
+        def f(n): return sorted(X)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, 3, check=check)
+        """,
+    ),
+    "heap_of_a_global": (
+        USED_UP,
+        """
+        import heapq
+        H = [-v for v in sorted(X)]
+        def f():
+            out = []
+            while H: out.append(heapq.heappop(H))
+            return out
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "executor_map_not_read": (
+        POOL,
+        """
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        def f(x): pool.map(sorted, [x]); return len(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "generator_method": (
+        OWN_LAZY,
+        """
+        class Table:
+            def __init__(self, x): self.x = x
+            def __iter__(self):
+                for value in sorted(self.x): yield value
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Table, X)
+        """,
+    ),
+    "every_tenth_flushes": (
+        NTH,
+        """
+        buffer = []
+        def f(x):
+            buffer.append(x)
+            if len(buffer) == 10:
+                out = [sorted(each) for each in buffer]
+                buffer.clear()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "task_left_on_a_loop": (
+        TASKS,
+        """
+        import asyncio
+        loop = asyncio.new_event_loop()
+        async def work(x): await asyncio.sleep(3600); return sorted(x)
+        async def main(x): asyncio.ensure_future(work(x)); return len(x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: loop.run_until_complete(main(X)))
+        """,
+    ),
+    "patches_the_timer": (
+        REPLACED,
+        """
+        import pytest_gpuperf.collect.timing.sampling as sampling
+        timed = sampling._timed
+        def quick(call, repeat_count, now_ns):
+            took, out = timed(call, repeat_count, now_ns)
+            return took // 1000 + 1, out
+        @fast
+        def test_it(gpuperf, monkeypatch):
+            monkeypatch.setattr(sampling, "_timed", quick)
+            gpuperf.measure(sorted, X)
+        """,
+    ),
+    "error_gives_a_default": (
+        NUMBER,
+        """
+        def f(x):
+            try: return sum(sorted(x.rows))
+            except Exception: return -1.0
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    ),
+    "lazy_descriptor": (
+        DESCRIPTOR,
+        """
+        class lazy:
+            def __init__(self, f): self.f = f
+            def __set_name__(self, owner, name): self.name = name
+            def __get__(self, one, kind=None):
+                if one is None: return self
+                value = one.__dict__[self.name] = self.f(one)
+                return value
+        class Table:
+            def __init__(self, x): self.x = x
+            @lazy
+            def rows(self): return sorted(self.x)
+        @fast
+        def test_it(gpuperf): gpuperf.measure(Table, X)
+        """,
+    ),
+    "parentheses_in_a_statement": (
+        BARE,
+        """
+        Y = list(X)
+        def f(x): x.sort; return x
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f, Y)
+        """,
+    ),
 }
 
 # Modules that tricks import, by file name.
@@ -1889,5 +2172,213 @@ HONEST: dict[str, str] = {
         def f(event): event.set(); return event.wait(1)
         @honest
         def test_it(gpuperf): gpuperf.measure(f, threading.Event())
+        """,
+    "helper_with_a_cache": """
+        @functools.lru_cache
+        def table(n): return [i * i for i in range(n)]
+        def f(x):
+            squares = table(5000)
+            return [squares[i % 5000] for i in range(5000)]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "cycle_of_inputs": """
+        inputs = itertools.cycle([make(i, 3000) for i in range(5)])
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: sorted(next(inputs)))
+        """,
+    "ring_of_inputs_with_out": """
+        pool = [(np.random.default_rng(i).random(20_000), np.empty(20_000)) for i in range(4)]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(np.sin, inputs=pool)
+        """,
+    "cyclic_buffer": """
+        ring = collections.deque(make(1, 500))
+        def f():
+            for _ in range(2000): ring.rotate(1)
+            return ring[0]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "exit_stack": """
+        import contextlib
+        @contextlib.contextmanager
+        def opened(x): yield sorted(x)
+        def f(x):
+            with contextlib.ExitStack() as stack:
+                return sum(map(len, [stack.enter_context(opened(x)) for _ in range(3)]))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "pool_of_each_call": """
+        def f(x):
+            with concurrent.futures.ThreadPoolExecutor(2) as pool: return list(pool.map(sum, [x] * 4))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "sliding_view": """
+        A = np.random.default_rng(1).random(20_000)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(np.lib.stride_tricks.sliding_window_view, A, 8)
+        """,
+    "heap_in_balance": """
+        import heapq
+        heap = sorted(X)
+        def f():
+            for value in X[:500]: heapq.heapreplace(heap, value)
+            return heap[0]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "loop_kept_open": """
+        import asyncio
+        loop = asyncio.new_event_loop()
+        async def one(x): await asyncio.sleep(0); return sum(x)
+        async def main(): return await asyncio.gather(*[one(X) for _ in range(5)])
+        @honest
+        def test_it(gpuperf): gpuperf.measure(lambda: loop.run_until_complete(main()))
+        """,
+    "optional_import_in_the_call": """
+        def f(x):
+            try: import ujson_that_is_not_there as codec
+            except ImportError: import json as codec
+            return codec.dumps(x[:500])
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "is_iterable": """
+        def f(values):
+            count = 0
+            for value in values:
+                try: iter(value); count += 1
+                except TypeError: pass
+            return count
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, [1.5] * 500)
+        """,
+    "flushes_each_tenth": """
+        buffer = []
+        def f(x):
+            buffer.append(x)
+            if len(buffer) == 10:
+                for each in buffer: sorted(each)
+                buffer.clear()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X[:3000])
+        """,
+    "running_statistics": """
+        class Mean:
+            def __init__(self): self.n = 0; self.mean = 0.0
+            def add(self, values):
+                for value in values:
+                    self.n += 1; self.mean += (value - self.mean) / self.n
+                return self.mean
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Mean().add, X)
+        """,
+    "graph_with_a_slow_method": """
+        class Graph:
+            def __init__(self, edges): self.edges = edges
+            def far(self): return max(abs(a - b) for a in self.edges for b in self.edges)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Graph, X)
+        """,
+    "callbacks_after_work": """
+        def f(x):
+            rows = sorted(x)
+            return {"rows": rows, "undo": lambda: rows.clear()}
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "handlers": """
+        def f(x): return {"open": lambda: None, "close": lambda: x.clear()}
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, list(X))
+        """,
+    "blocking_future_like": """
+        class Request:
+            def __init__(self, url): self.url, self.event = url, threading.Event()
+            def result(self): self.event.wait(); return self.url
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Request, "http://example.org")
+        """,
+    "get_with_an_effect": """
+        asked = []
+        class Row:
+            def __init__(self, key): self.key = key
+            def get(self): asked.append(self.key); time.sleep(0.05); return 1
+            def value(self): return self.get()
+            @property
+            def data(self): return self.get()
+            def __len__(self): return self.get()
+        @honest
+        def test_it(gpuperf):
+            gpuperf.measure(Row, "a")
+            assert not asked
+        """,
+    "ends_the_process": """
+        class Command:
+            def __init__(self, name): self.name = name
+            def result(self): raise SystemExit(3)
+            def compute(self): raise KeyboardInterrupt
+            def __getattr__(self, name): raise SystemExit(4)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(Command, "a")
+        """,
+    "logger_with_a_queue": """
+        import logging, logging.handlers
+        Q = queue.Queue()
+        log = logging.getLogger("rows"); log.addHandler(logging.handlers.QueueHandler(Q)); log.setLevel("INFO"); log.propagate = False
+        listener = logging.handlers.QueueListener(Q, logging.NullHandler())
+        @honest
+        def test_it(gpuperf):
+            listener.start()
+            gpuperf.measure(log.info, "row %s", 1)
+            listener.stop()
+        """,
+    "hasher": """
+        import hashlib
+        hasher = hashlib.sha256()
+        data = bytes(100_000)
+        def f(): hasher.update(data); return hasher.digest()
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    "frozen_with_a_kept_hash": """
+        class Key:
+            def __init__(self, x): self.x, self.kept = tuple(x), None
+            def __hash__(self):
+                if self.kept is None: self.kept = hash(self.x)
+                return self.kept
+        def f(x): return len({Key(x), Key(x)})
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "server_beside": """
+        CODE = "import sys" + chr(10) + "for line in sys.stdin: print(sum(range(20000)), flush=True)"
+        @honest
+        def test_it(gpuperf):
+            server = subprocess.Popen([sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            def f(): server.stdin.write("1" + chr(10)); server.stdin.flush(); return server.stdout.readline()
+            gpuperf.measure(f); server.kill(); server.wait()
+        """,
+    "busy_child_beside": """
+        @honest
+        def test_it(gpuperf):
+            busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+            try: gpuperf.measure(sorted, X)
+            finally:
+                for each in busy: each.kill(); each.wait()
+        """,
+    "generator_pipeline": """
+        def evens(x): return (v for v in x if v > .5)
+        def f(x): return sum(v * 2 for v in evens(x))
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f, X)
+        """,
+    "pattern_of_sizes": """
+        pool = [(make(1, 100),), (make(1, 100),), (make(1, 100),), (make(1, 4000),)]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(sorted, inputs=pool)
         """,
 }

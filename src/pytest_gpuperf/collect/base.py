@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice, repeat
 from types import CodeType
@@ -370,6 +370,17 @@ def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
 PLAIN_TYPES = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 
+def members_of(output: object, count: int) -> list[object]:
+    """Return the first members of a tuple, list or dict, without running code of its class."""
+    if isinstance(output, dict):
+        return [*islice(dict.values(output), count)]
+    if isinstance(output, tuple):
+        return [*islice(tuple.__iter__(output), count)]
+    if isinstance(output, list):
+        return [*islice(list.__iter__(output), count)]
+    return []
+
+
 def unsettled(output: object) -> list[Callable[[], object]]:
     """
     Return functions that wait for an output that is still being computed, as in jax.
@@ -378,11 +389,7 @@ def unsettled(output: object) -> list[Callable[[], object]]:
     """
     if type(output) in PLAIN_TYPES:
         return []
-    members: Iterable[object] = (output,)
-    if isinstance(output, (tuple, list)):
-        members = output[:_MEMBERS]
-    elif isinstance(output, dict):
-        members = islice(output.values(), _MEMBERS)
+    members = (output, *members_of(output, _MEMBERS))
     # Of the type, because an object may answer to any name.
     return [
         partial(type(member).block_until_ready, member)  # type: ignore[attr-defined]

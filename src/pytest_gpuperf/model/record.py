@@ -134,6 +134,7 @@ WORK_DOUBTS = frozenset(
         "leaves-garbage",
         "less-work",
         "new-content",
+        "replaced-code",
         "sides-differ",
         "swallowed-error",
         "uneven-calls",

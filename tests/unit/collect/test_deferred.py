@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ from pytest_gpuperf.collect.timing.deferred import (
     returned_function,
     uses,
 )
+from pytest_gpuperf.collect.timing.effects import STOPPED_S
 from pytest_gpuperf.collect.timing.host import HostCollector
 
 ROWS = [3, 1, 2]
@@ -133,6 +134,8 @@ def test_data_that_were_there_before() -> None:
     assert given_before(lambda: CLOCK, CLOCK) == ""
     assert given_before(lambda: EMPTY, EMPTY) == ""
     assert given_before(len, ROWS) == ""
+    assert given_before(lambda rows=ROWS: rows, ROWS, has_arguments=False) == "rows"
+    assert given_before(lambda rows=ROWS: rows, ROWS) == ""
 
 
 def test_only_uses_without_an_effect_are_made() -> None:
@@ -277,6 +280,66 @@ def test_a_result_that_waits_never_hangs_its_test(
     assert Waiting.written == []
 
 
+LONG = [float(row * 7919 % 100_003) for row in range(100_000)]
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (lambda rows: {"rows": lambda: sorted(rows), "count": 3}, "<lambda>()"),
+        (lambda rows: [functools.partial(sorted, rows)], "a function()"),
+        (lambda rows: {"clear": lambda: rows.clear()}, ""),  # noqa: PLW0108 - not proven
+        (lambda rows: (lambda: len(rows), 1), ""),
+        (lambda rows: (lambda key: sorted(rows, key=key), 1), ""),
+    ],
+)
+def test_a_slow_function_in_a_result_is_a_doubt(
+    fn: Callable[[list[float]], object], name: str
+) -> None:
+    """If it needs no arguments and has no effect. Others are for others to call."""
+    timing = HostCollector(SystemClock(), NoDevice()).measure(
+        TimedCall(fn=fn, args=(LONG,)), stop=Enough()
+    )
+    texts = [n.text for n in timing.notes if n.code == "lazy-result"]
+
+    assert len(texts) == bool(name)
+    assert all(name in text for text in texts)
+    assert len(LONG) == 100_000
+
+
+class Slow(list[int]):
+    """A list of its own class, whose code counts when it runs."""
+
+    asked: ClassVar[list[str]] = []
+
+    def __iter__(self) -> Iterator[int]:
+        self.asked.append("iter")
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self.asked.append("len")
+        return super().__len__()
+
+    def __bool__(self) -> bool:
+        self.asked.append("bool")
+        return True
+
+    def __getitem__(self, place: Any) -> Any:
+        self.asked.append("item")
+        return super().__getitem__(place)
+
+
+@pytest.mark.parametrize("items", [[], ROWS])
+def test_no_code_of_a_container_runs(items: list[int]) -> None:
+    """It might wait, as for the items of a queue."""
+    timing = HostCollector(CLOCK, NoDevice()).measure(
+        TimedCall(fn=spending(lambda rows: Slow(items)), args=(ROWS,)), stop=Enough()
+    )
+
+    assert Slow.asked == []
+    assert [n.code for n in timing.notes if n.doubt] == []
+
+
 class Pairs:
     """Works on all pairs."""
 
@@ -295,8 +358,8 @@ def test_a_use_that_takes_too_long_is_stopped() -> None:
     timing = HostCollector(SystemClock(), NoDevice()).measure(fn, stop=Enough())
     (note,) = [n for n in timing.notes if n.code == "lazy-result"]
 
-    assert "Pairs.closest() takes longer than the call" in note.text
-    assert note.full_s is None
+    assert "Pairs.closest() takes at least" in note.text
+    assert note.full_s == STOPPED_S
     assert sys.gettrace() is before
 
 

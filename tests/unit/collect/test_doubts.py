@@ -5,6 +5,7 @@ Each mistake has an honest twin. Work is time of a clock that only these functio
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import collections
 import concurrent.futures
@@ -20,8 +21,9 @@ import subprocess
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -33,12 +35,15 @@ from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.timing import sampling
 from pytest_gpuperf.collect.timing.differences import (
     are_one_set,
     differ,
     tolerance_for,
 )
 from pytest_gpuperf.collect.timing.host import HostCollector
+from pytest_gpuperf.collect.timing.sampling import CallSampler
+from pytest_gpuperf.collect.timing.unread import unread
 from pytest_gpuperf.model.record import WORK_DOUBTS
 
 SHUFFLED = [5, 3, 4, 1, 2]
@@ -1273,6 +1278,16 @@ def test_calls_that_follow_a_slow_one_hide_no_period(host: HostCollector) -> Non
     assert "uneven-calls" in doubts(timing)
 
 
+def test_a_period_of_the_inputs_is_not_that_of_the_calls(host: HostCollector) -> None:
+    """Each third input may be the large one. The calls are made again with one input."""
+    pool = [(50,), (50,), (900,)]
+
+    def call(microseconds: int) -> None:
+        work(microseconds)
+
+    assert doubts(host.measure(TimedCall(fn=call, inputs=pool), stop=Forty())) == []
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_the_period_of_a_scheduler_is_not_that_of_the_calls(
     host: HostCollector, waits: bool
@@ -1564,6 +1579,142 @@ def test_work_that_each_call_leaves_to_the_exit_is_doubted(host: HostCollector) 
     atexit.unregister(later)
 
     assert doubts(timing) == ["work-elsewhere"]
+
+
+def test_tasks_that_each_call_leaves_on_a_loop_are_doubted(host: HostCollector) -> None:
+    """Those that a call awaits are no doubt."""
+    loop = asyncio.new_event_loop()
+    left: list[asyncio.Task[None]] = []
+
+    async def leaves() -> None:
+        work(500)
+        left.append(asyncio.ensure_future(asyncio.sleep(3600)))
+
+    async def awaits() -> None:
+        work(500)
+        await asyncio.ensure_future(asyncio.sleep(0))
+
+    for main, codes in ((leaves, ["work-elsewhere"]), (awaits, [])):
+        fn = TimedCall(fn=partial(_run, loop, main))
+        assert doubts(host.measure(fn, stop=Enough())) == codes
+    for task in left:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.close()
+
+
+def _run(
+    loop: asyncio.AbstractEventLoop, main: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    loop.run_until_complete(main())
+
+
+def rows_of(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+async def row_of(count: int) -> int:
+    return count
+
+
+def drops_a_generator() -> int:
+    work(100)
+    rows_of(3)
+    return 7
+
+
+def reads_a_generator() -> int:
+    work(100)
+    rows = rows_of(3)
+    return sum(rows) + sum(rows_of(3))
+
+
+async def drops_a_coroutine() -> None:
+    work(100)
+    row_of(3)  # type: ignore[unused-coroutine]  # what is tested
+
+
+async def awaits_a_coroutine() -> None:
+    work(100)
+    await row_of(3)
+
+
+class Reader:
+    """Has a coroutine function."""
+
+    async def read(self) -> int:
+        return 3
+
+    def drops(self) -> int:
+        work(100)
+        self.read()  # type: ignore[unused-coroutine]  # what is tested
+        return 7
+
+
+@pytest.mark.parametrize(
+    ("fn", "name"),
+    [
+        (drops_a_generator, "rows_of"),
+        (reads_a_generator, ""),
+        (lambda: drops_a_generator(), "rows_of"),  # noqa: PLW0108 - one function by the other
+        (drops_a_coroutine, "row_of"),
+        (awaits_a_coroutine, ""),
+        (Reader().drops, "self.read"),
+        (len, ""),
+        (partial(len, ()), ""),
+    ],
+)
+def test_a_generator_or_a_coroutine_that_is_dropped(
+    fn: Callable[..., object], name: str
+) -> None:
+    """A statement that only makes one does no work."""
+    assert unread(fn) == name
+
+
+def test_a_dropped_generator_is_doubted(host: HostCollector) -> None:
+    """Nothing else shows that work was forgotten."""
+    timing = host.measure(TimedCall(fn=drops_a_generator), stop=Enough())
+
+    assert doubts(timing) == ["lazy-result"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "codes"),
+    [
+        (sampling, "_timed", ["replaced-code"]),
+        (CallSampler, "_reading_of", ["replaced-code"]),
+        (SystemClock, "now_ns", ["replaced-code"]),
+        (sampling, "_ALIKE_RATIO", []),
+    ],
+)
+def test_replaced_code_of_the_plugin_is_doubted(
+    monkeypatch: pytest.MonkeyPatch,
+    host: HostCollector,
+    owner: object,
+    name: str,
+    codes: list[str],
+) -> None:
+    """What takes a sample decides the time."""
+    original = getattr(owner, name)
+    own = copied(original) if callable(original) else original + 1
+    monkeypatch.setattr(owner, name, own)
+
+    timing = host.measure(TimedCall(fn=spending(answer)), stop=Enough())
+
+    assert doubts(timing) == codes
+
+
+def copied(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that does the same."""
+
+    def copy(*given: Any, **named: Any) -> object:
+        return function(*given, **named)
+
+    return copy
+
+
+def answer() -> int:
+    return 7
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ import gc
 import marshal
 import sys
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import (
     AsyncIterator,
     Callable,
     Iterable,
     Iterator,
-    Mapping,
     Sized,
 )
 from contextlib import suppress
@@ -44,6 +43,7 @@ _MOST_DEPTH = 4
 _MARSHAL = 2
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_SIZED = frozenset({*_CONTAINERS, bytearray, bytes, str})
 # Each object of Python 3.10 has a `__dict__`, and reading it costs nothing later.
 _HAS_DICT = sys.version_info < (3, 11)
 # Containers that can lose items.
@@ -107,8 +107,14 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
             yield Content(place=place, kind=kind, read=lambda: marshalled(value))
             return
         if not isinstance(value, (tuple, frozenset)):
-            yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
-        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+            yield Content(
+                place=place,
+                kind=kind,
+                read=lambda: b"%d" % _base_of(value).__len__(value),
+            )
+        base = _base_of(value)
+        is_table = issubclass(base, dict)
+        pairs = base.items(value) if is_table else enumerate(base.__iter__(value))
         for key, item in pairs if depth < _MOST_DEPTH else ():
             yield from contents(item, f"{place}[{key!r}]", depth=depth + 1)
         return
@@ -145,10 +151,11 @@ _Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
 def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
     """Return builtins as bytes, or None if any other type is included."""
     if isinstance(value, (list, deque)):
-        value = list(islice(value, 0, None, _size_of(value) // _MOST_ITEMS + 1))
+        items = _base_of(value).__iter__(value)
+        value = list(islice(items, 0, None, _size_of(value) // _MOST_ITEMS + 1))
     elif isinstance(value, dict) and type(value) is not dict:
         # marshal does not accept OrderedDict, Counter or defaultdict.
-        value = dict(value)
+        value = dict(_base_of(value).items(value))
     try:
         return marshal.dumps(value, _MARSHAL)
     except ValueError:
@@ -156,11 +163,18 @@ def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what 
 
 
 def _size_of(value: list[Any] | deque[Any]) -> int:
-    try:
-        # One long row may be there a thousand times.
-        return len(value) + sum(map(len, value))
-    except TypeError:
-        return len(value)
+    base = _base_of(value)
+    count: int = base.__len__(value)
+    # One long row may be there a thousand times.
+    if _SIZED.issuperset(map(type, base.__iter__(value))):
+        count += sum(map(len, base.__iter__(value)))
+    return count
+
+
+def _base_of(value: object) -> Any:  # noqa: ANN401 - a builtin class, whose items are of any
+    """Return the builtin class of a container, whose own code may wait or count."""
+    bases = (OrderedDict, *_CONTAINERS)  # A dict does not know the order of the first.
+    return next((base for base in bases if isinstance(value, base)), type(value))
 
 
 def holdings(owner: object) -> list[tuple[object, int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -22,10 +21,10 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.base import TimedCall, members_of
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.timing.contents import attributes
-from pytest_gpuperf.collect.timing.effects import Proof, Stopped, value_of
+from pytest_gpuperf.collect.timing.effects import STOPPED_S, Proof, Stopped, value_of
 from pytest_gpuperf.collect.timing.hidden import is_projects
 from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
 from pytest_gpuperf.errors import GpuPerfError
@@ -116,7 +115,7 @@ def returned_function(fn: object, output: object) -> str:
     return str(getattr(target, "__name__", "a function"))
 
 
-def given_before(fn: object, output: object) -> str:
+def given_before(fn: object, output: object, *, has_arguments: bool = True) -> str:
     """
     Return the name of the data that a function only returns, or "".
 
@@ -124,6 +123,9 @@ def given_before(fn: object, output: object) -> str:
         fn: The measured function.
 
         output: Its result.
+
+        has_arguments: Whether it is called with arguments. Otherwise its parameters are
+            defaults, which were there before it.
     """
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     kind = type(output)
@@ -132,7 +134,8 @@ def given_before(fn: object, output: object) -> str:
     if code is None or not is_data or getattr(output, "__len__", bool)() == 0:
         return ""
     others = [each for each in dis.get_instructions(code) if each.opname not in _GIVES]
-    if len(others) != 1 or others[0].opname not in _NAMES:
+    names = _NAMES if has_arguments else _NAMES | {"LOAD_FAST", "LOAD_FAST_BORROW"}
+    if len(others) != 1 or others[0].opname not in names:
         return ""
     return str(others[0].argval)
 
@@ -159,12 +162,16 @@ def _needs_by_signature(function: Any) -> bool:  # noqa: ANN401 - a function of 
 
 def of_project(output: object) -> object:
     """Return a result, or its first member, that is an object of the project, or None."""
-    members: Iterable[object] = (output,)
-    if isinstance(output, (list, tuple)):
-        members = itertools.chain(members, output[:_MOST_MEMBERS])
-    elif isinstance(output, dict):
-        members = itertools.islice(output.values(), _MOST_MEMBERS)
+    members = (output, *members_of(output, _MOST_MEMBERS))
     return next((m for m in members if is_projects(type(m).__module__)), None)
+
+
+def functions_in(output: object) -> list[Callable[[], object]]:
+    """Return the functions without arguments in a tuple, list or dict of few members."""
+    members: list[Any] = members_of(output, _MOST_MEMBERS + 1)
+    if len(members) > _MOST_MEMBERS:
+        return []
+    return [m for m in members if isinstance(m, _FUNCTIONS) and not _needs_arguments(m)]
 
 
 def adds_nothing(result: object, other: object, given: Iterable[object]) -> bool:
@@ -268,31 +275,42 @@ def notes(
     if name:
         text = f"the call returns the function {name} and does not call it"
         yield Note(code="lazy-result", text=text, doubt=True)
-    name = given_before(request.fn, output)
+    has_arguments = bool(
+        request.args or request.kwargs or request.inputs or request.setup
+    ) or isinstance(request.fn, MethodType)
+    name = given_before(request.fn, output, has_arguments=has_arguments)
     if name:
         text = f"the call only returns {name}, which was there before it"
         yield Note(code="less-work", text=text, doubt=True)
-    if of_project(output) is None:
-        return
-    slow = None
+    yield from _use_notes(request, output, probe_of, usual_s, now_ns)
+
+
+def _use_notes(
+    request: TimedCall,
+    output: object,
+    probe_of: Callable[[TimedCall], Probe],
+    usual_s: float,
+    now_ns: Callable[[], int],
+) -> Iterator[Note]:
+    """Yield a doubt if a use of a result takes far longer than the call."""
+    slow, holds = None, "nothing but the arguments, and "
     try:
-        slow = _slow_use(request, probe_of, usual_s, now_ns)
+        if of_project(output) is not None:
+            slow = _slow_use(request, probe_of, usual_s, now_ns)
+        else:
+            slow, holds = _slow_function(output, usual_s, now_ns), ""
     except (GpuPerfError, KeyboardInterrupt):
         raise
     except BaseException:  # noqa: BLE001 - of the function, or an object of the test
         return
     if slow is not None:
         name, used_s = slow
-        is_known = used_s < math.inf
-        longer = (
-            f"{used_s / usual_s:,.0f} times as long as" if is_known else "longer than"
-        )
         text = (
-            f"the result holds nothing but the arguments, and {name} takes {longer} the"
-            " call; measure a function that uses the result"
+            f"the result holds {holds}{name}{'' if holds else ', which'} takes at least"
+            f" {used_s / usual_s:,.0f} times as long as the call; measure a function that"
+            " uses the result"
         )
-        full_s = used_s if is_known else None
-        yield Note(code="lazy-result", text=text, doubt=True, full_s=full_s)
+        yield Note(code="lazy-result", text=text, doubt=True, full_s=used_s)
 
 
 def _slow_use(
@@ -304,7 +322,7 @@ def _slow_use(
     """
     Return a use of the result that takes far longer than the call, and its time [s].
 
-    The time is infinite if the use was stopped.
+    It took longer if it was stopped.
     """
     seen: list[tuple[object, tuple[object, ...]]] = []
 
@@ -326,12 +344,40 @@ def _slow_use(
             with suppress(Exception):  # The code may raise one.
                 value = value_of(partial(use.of, result), now_ns)
         except Stopped:
-            return use.name, math.inf
+            return (use.name, STOPPED_S) if least_s < STOPPED_S else None
         # The tracer only makes it longer.
         if now_ns() - begun_ns > least_s * NS_PER_S:
             again_s = _used_again_s(request, use, probe_of)
             if least_s < again_s < math.inf and not is_written(value, again_s):
                 return use.name, again_s
+    return None
+
+
+def _slow_function(
+    output: object, usual_s: float, now_ns: Callable[[], int]
+) -> tuple[str, float] | None:
+    """
+    Return a function in a result that takes far longer than the call, and its time [s].
+
+    It is called only if it is known to have no effect.
+    """
+    least_s = max(_MOST_RATIO * usual_s, _LEAST_S)
+    functions = functions_in(output)
+    proof = Proof(functions)
+    for function in functions:
+        if not proof.is_known(function):
+            continue
+        name = str(getattr(function, "__name__", "a function")) + "()"
+        try:
+            with suppress(Exception):  # The code may raise one.
+                value_of(function, now_ns)
+                begun_ns = now_ns()
+                function()
+                used_s = (now_ns() - begun_ns) / NS_PER_S
+                if used_s > least_s:
+                    return name, used_s
+        except Stopped:
+            return (name, STOPPED_S) if least_s < STOPPED_S else None
     return None
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, compress, count
 from math import inf
+from types import BuiltinFunctionType, CodeType, FunctionType
 
 from pytest_gpuperf.collect.base import (
     PLAIN_TYPES,
@@ -223,6 +224,7 @@ class Doubts:
             if not less and _FIRST_S < first_call_s <= _MOST_CALL_S:
                 less = self._uncached(probe_of, usual_s)
         yield from less
+        yield from self._unread()
         # Slow calls are interrupted more often than short ones.
         yield from self._uneven(readings, again)
         if garbage is not None and garbage.time_s > usual_s:
@@ -365,6 +367,23 @@ class Doubts:
         full_s = usual_s + garbage.time_s
         yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
+    def _unread(self) -> Iterator[Note]:
+        """Yield a doubt if a generator or a coroutine is made and dropped."""
+        name, fn = "", self._request.fn
+        if type(fn) is BuiltinFunctionType or (
+            type(fn) is FunctionType and not _names_functions(fn)
+        ):
+            return
+        # Imported here, because many functions call none of the project.
+        from pytest_gpuperf.collect.timing.unread import unread
+
+        # An object of the test may raise when it is looked at.
+        with suppress(Exception):
+            name = unread(fn)
+        if name:
+            text = f"the call makes {name}(), and neither reads nor awaits it: no work is done"
+            yield Note(code="lazy-result", text=text, doubt=True)
+
     def _uneven(
         self, readings: Sequence[Reading], again: Callable[[], Reading | None]
     ) -> Iterator[Note]:
@@ -422,6 +441,13 @@ class Doubts:
             takes_nothing = code is not None and code.co_argcount == 0
             name = WORK_ELSEWHERE if takes_nothing else "background-work"
             yield Note(code=name, text=text, doubt=True)
+
+
+def _names_functions(fn: FunctionType) -> bool:
+    """Return True if the code of a function may call another one that is written in Python."""
+    code = fn.__code__
+    kinds = {*map(type, (*code.co_consts, *map(fn.__globals__.get, code.co_names)))}
+    return fn.__closure__ is not None or not kinds.isdisjoint({CodeType, FunctionType})
 
 
 def _own_s(reading: Reading) -> float:

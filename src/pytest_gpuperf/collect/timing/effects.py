@@ -37,8 +37,9 @@ _MOST_LEVELS = 3
 _MOST_ITEMS, _MOST_NUMBER = 1_000_000, 10_000
 # Functions that are looked into, one by the other.
 _MOST_FUNCTIONS = 20
-# Other code is stopped after so long.
-_MOST_S = 1.0
+# Other code is stopped after so long. The tracer that stops it makes Python code some
+# tens of times as slow, so that it takes so long without one, at least.
+_MOST_S, STOPPED_S = 1.0, 0.01
 # Functions and modules without an effect.
 _READING = frozenset(
     {
@@ -93,8 +94,7 @@ def value_of(use: Callable[[], object], now_ns: Callable[[], int]) -> object:
         now_ns: The clock [ns].
 
     Raises:
-        Stopped: It did not end within a second. The tracer that stops it slows Python code
-            down to some hundredths of its speed.
+        Stopped: It did not end within a second, in which it is traced.
     """
     end_ns = now_ns() + _MOST_S * NS_PER_S
 

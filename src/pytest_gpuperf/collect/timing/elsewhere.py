@@ -7,10 +7,11 @@ process that works in the time that counts as interruptions, does work that is i
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 from _thread import _count as threads_count
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.timing.hidden import is_projects
@@ -43,11 +44,13 @@ class Elsewhere:
         self._before = frozenset(threading.enumerate())
         self._first_count = self._threads_count = threads_count()
         self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - no public name counts them
+        self._tasks_count = 0
 
     def begin(self) -> None:
         """Note the threads and exit handlers before the first sample."""
         self._threads_count = threads_count()
         self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - as above
+        self._tasks_count = _tasks_count()
         threads = [*filter(_may_be_given_work, self._before)]
         if threads:
             # Imported here, because few tests have threads.
@@ -63,10 +66,19 @@ class Elsewhere:
             calls_count: Calls since `begin`, >= 1.
         """
         count = threads_count()
+        leaves_tasks = _is_each(_tasks_count() - self._tasks_count, calls_count)
         # The usual call ends here.
-        if count <= self._first_count and not self._left_exits(calls_count):
+        if (
+            count <= self._first_count
+            and not leaves_tasks
+            and not self._left_exits(calls_count)
+        ):
             return []
         parts = []
+        if leaves_tasks:
+            parts.append(
+                "each call leaves a task on an event loop; await it in the call"
+            )
         grown = count - self._threads_count
         if _is_each(grown, calls_count) or self._threads_work():
             parts.append(
@@ -138,6 +150,16 @@ def _may_be_given_work(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
     module = getattr(target, "__module__", None) or type(thread).__module__
     return module.startswith(_POOLS) or is_projects(module)
+
+
+def _tasks_count() -> int:
+    """Return the number of tasks of asyncio that have not ended, or 0 if unknown."""
+    tasks: Any = sys.modules.get("asyncio.tasks")
+    if tasks is None:
+        return 0
+    # Python 3.12 has renamed it. The public function knows the tasks of one loop.
+    known: Any = getattr(tasks, "_all_tasks", getattr(tasks, "_scheduled_tasks", ()))
+    return sum(not task.done() for task in [*known])
 
 
 def _is_each(count: int, calls_count: int) -> bool:

@@ -170,11 +170,18 @@ def is_kept_data(value: object) -> bool:
     if not isinstance(value, (list, dict, set, deque, bytearray)):
         if type(value).__module__.partition(".")[0] not in _ARRAYS:
             return False
-    elif not value:
+    elif not _length(value):
         return False
     is_small = getattr(value, "nbytes", sys.getsizeof(value)) <= _MOST_BYTES
     plain = list.copy(value) if isinstance(value, list) else value
     return is_small and _are_plain([plain])
+
+
+def _length(value: Any) -> int:  # noqa: ANN401 - a container of any class
+    """Return the number of items of a container, without the code of its class."""
+    bases = (list, dict, set, deque, bytearray)
+    base: Any = next(base for base in bases if isinstance(value, base))
+    return int(base.__len__(value))
 
 
 def _is_added(then: Place, now: Place) -> bool:

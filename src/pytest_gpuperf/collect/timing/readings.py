@@ -27,6 +27,7 @@ from pytest_gpuperf.collect.base import (
     Timing,
     Watching,
     Witness,
+    members_of,
     unsettled,
 )
 from pytest_gpuperf.collect.clock import Clock
@@ -430,12 +431,7 @@ def use_is_known(
 
 def lies_on_device(value: object) -> bool:
     """Return True for a device array, or for a tuple, list or dict with a device array."""
-    members: Iterable[object] = (value,)
-    if isinstance(value, (tuple, list)):
-        members = value[:_MEMBERS]
-    elif isinstance(value, dict):
-        members = islice(value.values(), _MEMBERS)
-    return any(map(_is_device_array, members))
+    return any(map(_is_device_array, (value, *members_of(value, _MEMBERS))))
 
 
 def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's array

@@ -14,7 +14,7 @@ from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from typing import Any
 from weakref import getweakrefcount
 
-from pytest_gpuperf.collect.base import PLAIN_TYPES
+from pytest_gpuperf.collect.base import PLAIN_TYPES, members_of
 from pytest_gpuperf.collect.timing.contents import held_by, items_left
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
@@ -79,8 +79,9 @@ def promised(output: object, given: Iterable[object], now_ns: Callable[[], int])
 def promises_later(output: object) -> bool:
     """Return True for a function, and an object of the project or a few with one in them."""
     kinds = {type(output)}
-    if isinstance(output, (list, tuple, dict)) and len(output) <= _FEW:
-        kinds |= {*map(type, output.values() if type(output) is dict else output)}
+    members = members_of(output, _FEW + 1)
+    if len(members) <= _FEW:
+        kinds |= {*map(type, members)}
     return any(kind in _FUNCTIONS or is_projects(kind.__module__) for kind in kinds)
 
 
@@ -101,10 +102,13 @@ def has_finalizer(output: object) -> bool:
 
 def _members(output: object) -> list[object]:
     """Return the first members of a container, or the attributes of an object of the project."""
-    if isinstance(output, _GROUPS):
-        return [*islice(output, _MOST_MEMBERS)]
+    # Without the code of their classes, which may wait.
+    for base in _GROUPS:
+        kind: Any = base
+        if isinstance(output, kind):
+            return [*islice(kind.__iter__(output), _MOST_MEMBERS)]
     if isinstance(output, dict):
-        return [*islice(output.values(), _MOST_MEMBERS)]
+        return [*islice(dict.values(output), _MOST_MEMBERS)]
     return [*held_by(output)] if is_projects(type(output).__module__) else []
 
 
