@@ -228,7 +228,9 @@ def missing(place: str, path: Path) -> BaselineMissingError:
     for close in get_close_matches(path.name, names, n=1):
         head, _, tail = place.rpartition(path.name)
         remedy = f"did you mean {head}{close}{tail}? Else {remedy}"
-    return BaselineMissingError(f"there is no baseline at {path}", remedy=remedy)
+    # A URL in quotes is taken for a path.
+    message = masked(f"there is no baseline at {path}")
+    return BaselineMissingError(message, remedy=masked(remedy))
 
 
 def open_database(
@@ -346,7 +348,7 @@ def _database_path(place: str, root: str | Path) -> Path:
     name = sqlite_file(place)
     if name is None or not name.strip("/") or "\0" in name or "?" in name:
         raise ConfigError(
-            f"{place!r} does not name a file",
+            f"{masked(place)!r} does not name a file",
             remedy="write sqlite:///perf.db, or sqlite:////srv/perf.db for a whole path",
         )
     return Path(root) / Path(name).expanduser()

@@ -84,14 +84,11 @@ def print_bytes(content: bytes) -> int:
 
 def say(lines: Iterable[str]) -> None:
     """Write lines to standard error, safe to print and without passwords of URLs."""
+    from pytest_gpuperf.model.url import masked
     from pytest_gpuperf.report.escape import escape
 
     # A URL may stand where a file belongs, and a shortened path has one slash of it.
-    text = "".join(f"{escape(line)}\n" for line in lines)
-    if "@" in text:
-        from pytest_gpuperf.model.url import masked
-
-        text = masked(text)
+    text = masked("".join(f"{escape(line)}\n" for line in lines))
     # If standard error is closed, only the exit code reports the error.
     if sys.stderr is not None:
         sys.stderr.write(text)

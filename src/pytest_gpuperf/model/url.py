@@ -12,11 +12,15 @@ _SQLITE = re.compile(r"^sqlite3?:", re.IGNORECASE)
 _SERVER = re.compile(r"^postgres(?:ql)?(?::/?(?!/)|//)", re.IGNORECASE)
 # A password may hold any character: it ends at the last "@" of the word, and in the URL of
 # a store at the last one of the text. A URL taken for a path has lost a slash.
-_OF_STORE = re.compile(r"^(postgres(?:ql)?:/{1,2}[^/@\s:]*:).*@")
-_PASSWORD = re.compile(r"(\w:/{1,2}[^/@\s:]*:)[^\s'\"]*@")
+_OF_STORE = re.compile(r"^(postgres(?:ql)?(?::/{0,2}|//)[^/@\s:]*:).*@")
+_PASSWORD = re.compile(r"((?:\w:/{1,2}|\bpostgres(?:ql)?(?::|//))[^/@\s:]*:)[^\s'\"]*@")
+# Of a URL that ends in its password, as in a shell that was given a blank.
+_NO_PORT = re.compile(
+    r"(\bpostgres(?:ql)?:/{0,2}[^/@\s:?[]+:)(?!\*{3}@|[\d,]*(?:[/?#,:;)\s'\"]|$))[^/\s'\",]+"
+)
 # The only part of a URL in front of the host, as that of an index of packages.
 _TOKEN = re.compile(r"\b((?:git\+)?https?://)[^/@\s:]+@")
-_SETTING = re.compile(r"\b(password=)[^&\s'\"]*")
+_SETTING = re.compile(r"\b((?:ssl)?password=)[^&\s'\"]*")
 
 
 def database_url(path: str) -> str | None:
@@ -77,4 +81,5 @@ def masked(text: str) -> str:
     """
     for pattern in (_OF_STORE, _PASSWORD):
         text = pattern.sub(r"\1***@", text)
+    text = _NO_PORT.sub(r"\1***", text)
     return _SETTING.sub(r"\1***", _TOKEN.sub(r"\1***@", text))

@@ -463,6 +463,27 @@ def test_a_password_is_in_no_error(password: str) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql:me:s3cr3t@host/perf",
+        "'postgresql://me:s3cr3t@host/perf'",
+        "postgres://me:s3cr3t",
+        "sqlite://me:s3cr3t@host/perf.db",
+    ],
+)
+def test_a_password_is_in_no_error_about_a_mistyped_url(
+    place: str, tmp_path: Path
+) -> None:
+    """Whichever kind of store the name was taken for."""
+    pytest.importorskip("psycopg")
+    with pytest.raises((BaselineError, ConfigError)) as caught:
+        open_store(place, tmp_path)
+
+    assert "s3cr3t" not in f"{caught.value}"
+    assert "***" in caught.value.message
+
+
 def test_an_unreachable_server_is_named(tmp_path: Path) -> None:
     """The error has the server and a remedy."""
     pytest.importorskip("psycopg")
