@@ -49,7 +49,7 @@ from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed as names_of
 from pytest_gpuperf.report.escape import quoted
 from pytest_gpuperf.report.explanation import typed_command
-from pytest_gpuperf.report.lines import Column, document
+from pytest_gpuperf.report.lines import Column, column
 
 if TYPE_CHECKING:
     import argparse
@@ -131,17 +131,15 @@ def listed(arguments: argparse.Namespace) -> int:
         remarks.append(damage_remedy(arguments.store))
     return print_table(
         arguments.format,
+        "baseline list",
+        {
+            "store": arguments.store,
+            "sessions": [_session_facts(session) for session in sessions],
+            "damage": [str(damage) for damage in store.damage],
+        },
         title=arguments.store,
         table=_session_columns(sessions),
         remarks=remarks,
-        content=document(
-            "baseline list",
-            {
-                "store": arguments.store,
-                "sessions": [_session_facts(session) for session in sessions],
-                "damage": [str(damage) for damage in store.damage],
-            },
-        ),
     )
 
 
@@ -172,11 +170,10 @@ def show(arguments: argparse.Namespace) -> int:
                 title=f"{title} {metric} [{source}] ({slug})",
                 table=_value_columns(values, outlook),
                 remarks=[*_outlook_remarks(values, outlook, arguments.store)],
-                content={},
             )
     if arguments.format == "json":
-        whole = document("baseline show", {"store": arguments.store, "series": facts})
-        return print_table("json", title="", table=(), remarks=(), content=whole)
+        whole = {"store": arguments.store, "series": facts}
+        return print_table("json", "baseline show", whole, title="")
     return GOOD
 
 
@@ -202,13 +199,10 @@ def drop(arguments: argparse.Namespace) -> int:
     )
     return print_table(
         arguments.format,
+        "baseline drop",
+        {"removed": sorted(ids), "measurements": count, "sessions": left},
         title=arguments.store,
-        table=(),
         remarks=[remark],
-        content=document(
-            "baseline drop",
-            {"removed": sorted(ids), "measurements": count, "sessions": left},
-        ),
     )
 
 
@@ -253,12 +247,10 @@ def rename(arguments: argparse.Namespace) -> int:
     remarks.append(f"with {display.plural(len(sessions), 'session')}")
     return print_table(
         arguments.format,
+        "baseline rename",
+        {"renamed": pairs, "sessions": len(sessions)},
         title=arguments.store,
-        table=(),
         remarks=remarks,
-        content=document(
-            "baseline rename", {"renamed": pairs, "sessions": len(sessions)}
-        ),
     )
 
 
@@ -289,12 +281,10 @@ def restore(arguments: argparse.Namespace) -> int:
     count = display.plural(len(sessions), "session")
     return print_table(
         arguments.format,
+        "baseline restore",
+        {"restored": tests, "sessions": len(sessions)},
         title=arguments.store,
-        table=(),
         remarks=[f"restored {test}" for test in tests] + [f"with {count}"],
-        content=document(
-            "baseline restore", {"restored": tests, "sessions": len(sessions)}
-        ),
     )
 
 
@@ -325,10 +315,10 @@ def accept(arguments: argparse.Namespace) -> int:
         remarks, content = _accept_run(store, arguments)
     return print_table(
         arguments.format,
+        "baseline accept",
+        content,
         title=arguments.store,
-        table=(),
         remarks=remarks,
-        content=document("baseline accept", content),
     )
 
 
@@ -536,25 +526,18 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
     firsts = [session.first for session in sessions]
     dates = tuple(display.date(first.session.started_unix_s) for first in firsts)
     return (
-        Column(head="session", cells=tuple(str(f.arrival) for f in firsts), right=True),
-        Column(head="date", cells=dates),
-        Column(head="commit", cells=tuple(s.commit for s in sessions), blank="-"),
-        Column(
-            head="branch",
-            cells=tuple(f.session.branch or "" for f in firsts),
-            blank="-",
-            rank=2,
-        ),
-        Column(head="host", cells=tuple(_host(f) for f in firsts), rank=3),
-        Column(
-            head="python", cells=tuple(s.python for s in sessions), blank="-", rank=1
-        ),
+        column("session", (str(f.arrival) for f in firsts), right=True),
+        column("date", dates),
+        column("commit", (s.commit for s in sessions), blank="-"),
+        column("branch", (f.session.branch or "" for f in firsts), blank="-", rank=2),
+        column("host", (_host(f) for f in firsts), rank=3),
+        column("python", (s.python for s in sessions), blank="-", rank=1),
         # Not shortened, because `verify --machine` takes this name.
-        Column(head="machine", cells=tuple(", ".join(s.parts) for s in sessions)),
-        Column(head="tests", cells=tuple(s.content for s in sessions), right=True),
-        Column(
-            head="ran",
-            cells=tuple(
+        column("machine", (", ".join(s.parts) for s in sessions)),
+        column("tests", (s.content for s in sessions), right=True),
+        column(
+            "ran",
+            (
                 "" if f.session.ran_count is None else str(f.session.ran_count)
                 for f in firsts
             ),
@@ -562,7 +545,7 @@ def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
             blank="-",
             rank=3,
         ),
-        Column(head="id", cells=tuple(f.session.id for f in firsts)),
+        column("id", (f.session.id for f in firsts)),
     )
 
 
@@ -703,47 +686,27 @@ def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
         for _, v in values
     )
     return (
-        Column(
-            head="session", cells=tuple(str(r.arrival) for r, _ in values), right=True
+        column("session", (str(r.arrival) for r, _ in values), right=True),
+        column("date", (display.date(r.session.started_unix_s) for r, _ in values)),
+        column(
+            "commit", ((r.session.commit or "")[:_COMMIT] for r, _ in values), blank="-"
         ),
-        Column(
-            head="date",
-            cells=tuple(display.date(r.session.started_unix_s) for r, _ in values),
+        column(
+            "branch", (r.session.branch or "" for r, _ in values), blank="-", rank=2
         ),
-        Column(
-            head="commit",
-            cells=tuple((r.session.commit or "")[:_COMMIT] for r, _ in values),
-            blank="-",
-        ),
-        Column(
-            head="branch",
-            cells=tuple(r.session.branch or "" for r, _ in values),
-            blank="-",
-            rank=2,
-        ),
-        Column(head="host", cells=tuple(_host(r) for r, _ in values), rank=3),
-        Column(
-            head="value",
-            cells=tuple(
+        column("host", (_host(r) for r, _ in values), rank=3),
+        column(
+            "value",
+            (
                 display.value(number, value.unit)
                 for number, (_, value) in zip(numbers, values, strict=True)
             ),
             right=True,
         ),
-        Column(head="spread", cells=spreads, blank="-"),
-        Column(
-            head="processes",
-            cells=tuple(str(len(v.run_values)) for _, v in values),
-            right=True,
-        ),
-        Column(head="against the others", cells=tuple(apart), right=True),
-        Column(
-            head="alone",
-            cells=tuple(_alone(v) for _, v in values),
-            right=True,
-            blank="-",
-            rank=1,
-        ),
+        column("spread", spreads, blank="-"),
+        column("processes", (str(len(v.run_values)) for _, v in values), right=True),
+        column("against the others", apart, right=True),
+        column("alone", (_alone(v) for _, v in values), right=True, blank="-", rank=1),
     )
 
 

@@ -37,7 +37,6 @@ from pytest_gpuperf.report.builds import (
     spill_lines,
 )
 from pytest_gpuperf.report.kernels import unknown_occupancy
-from pytest_gpuperf.report.lines import document
 
 if TYPE_CHECKING:
     import argparse
@@ -169,12 +168,11 @@ def _print_list(build: Build, form: str, *, title: str, written_to: str | None) 
         _write(written_to, kernels)
     return print_table(
         form,
+        "inventory",
+        {"kernels": [*_as_json(build)], "remarks": remarks},
         title=f"{title}: {display.plural(len(kernels), 'kernel')}",
         table=inventory_columns(kernels),
         remarks=remarks,
-        content=document(
-            "inventory", {"kernels": [*_as_json(build)], "remarks": remarks}
-        ),
     )
 
 
@@ -225,17 +223,15 @@ def _print_changes(
     below = [*more, *change_notes(changes), change_summary(changes), *remarks]
     print_table(
         form,
+        command,
+        {
+            "fail_on": fail_on.value,
+            "changes": [change_facts(change) for change in changes],
+            "remarks": [*remarks],
+        },
         title=title,
         table=table,
         remarks=below,
-        content=document(
-            command,
-            {
-                "fail_on": fail_on.value,
-                "changes": [change_facts(change) for change in changes],
-                "remarks": [*remarks],
-            },
-        ),
         red=(NEW_AND_WORSE, WORSE),
     )
     return exit_code(passes=code_passes(changes, fail_on))

@@ -75,7 +75,6 @@ from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.runs import comparison_bytes, run_bytes
 
 if TYPE_CHECKING:
@@ -246,6 +245,12 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
     clocks = [was.clock_hz, now.clock_hz]
     print_table(
         arguments.format,
+        "compare A.ncu-rep B.ncu-rep",
+        {
+            "sm_clocks_hz": clocks,
+            "remarks": failures,
+            "differences": [*map(_difference, compared)],
+        },
         title=_title(files),
         table=difference_columns(compared, arguments.format),
         remarks=[
@@ -254,14 +259,6 @@ def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> in
             ),
             *failures,
         ],
-        content=document(
-            "compare A.ncu-rep B.ncu-rep",
-            {
-                "sm_clocks_hz": clocks,
-                "remarks": failures,
-                "differences": [*map(_difference, compared)],
-            },
-        ),
     )
     passes = captures_pass(compared, FailOn(arguments.fail_on or FailOn.WORSE))
     return exit_code(passes=passes, strict=arguments.strict)

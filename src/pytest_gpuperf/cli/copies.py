@@ -38,7 +38,6 @@ from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.pipeline.memory import slug_of_facts
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.lines import document
 
 if TYPE_CHECKING:
     import argparse
@@ -84,13 +83,10 @@ def copy(arguments: argparse.Namespace) -> int:
         remarks.append(f"{display.plural(found - copied, 'session')} added nothing")
     return print_table(
         arguments.format,
+        "baseline copy",
+        {"store": arguments.store, "target": shown, "sessions": copied},
         title=shown,
-        table=(),
         remarks=remarks,
-        content=document(
-            "baseline copy",
-            {"store": arguments.store, "target": shown, "sessions": copied},
-        ),
     )
 
 
@@ -110,10 +106,10 @@ def send(arguments: argparse.Namespace) -> int:
     count = display.plural(sent, "session")
     return print_table(
         arguments.format,
+        "baseline send",
+        {"store": shown, "sessions": sent},
         title=shown,
-        table=(),
         remarks=[f"sent {count} to {shown}"],
-        content=document("baseline send", {"store": shown, "sessions": sent}),
     )
 
 
@@ -144,17 +140,14 @@ def prune(arguments: argparse.Namespace) -> int:
     deed = "would remove" if arguments.dry_run else "removed"
     return print_table(
         arguments.format,
+        "baseline prune",
+        {"store": shown, "values": counts, "dry_run": arguments.dry_run},
         title=shown,
-        table=(),
         remarks=[
             f"{deed} {display.plural(counts[slug], 'value')} of {slug}"
             for slug in counts
         ]
         or [f"{shown} has no sessions"],
-        content=document(
-            "baseline prune",
-            {"store": shown, "values": counts, "dry_run": arguments.dry_run},
-        ),
     )
 
 
@@ -181,13 +174,10 @@ def migrate(arguments: argparse.Namespace) -> int:
     deed = "created the tables" if created else "the tables are up to date"
     return print_table(
         arguments.format,
+        "baseline migrate",
+        {"store": shown, "created": created, "version": SCHEMA},
         title=shown,
-        table=(),
         remarks=[f"{deed} (version {SCHEMA})"],
-        content=document(
-            "baseline migrate",
-            {"store": shown, "created": created, "version": SCHEMA},
-        ),
     )
 
 
@@ -275,10 +265,10 @@ def imported(arguments: argparse.Namespace) -> int:
     shown = masked(arguments.store)
     print_table(
         arguments.format,
+        "baseline import",
+        {"store": shown, "imported": facts},
         title=shown,
-        table=(),
         remarks=remarks,
-        content=document("baseline import", {"store": shown, "imported": facts}),
     )
     return GOOD
 

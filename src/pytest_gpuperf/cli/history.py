@@ -25,7 +25,6 @@ from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report import history as words
 from pytest_gpuperf.report.html.history import history_html
-from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.runs import write_output
 
 if TYPE_CHECKING:
@@ -82,16 +81,13 @@ def history(arguments: argparse.Namespace) -> int:
         else:
             write_output(arguments.output, content)
     elif arguments.format == "json":
-        facts = document(
-            "history",
-            {
-                "store": arguments.baseline,
-                "series_count": len(series),
-                "other_branches": [*others],
-                **words.content(whole, listed, shown),
-            },
-        )
-        print_table("json", title="", table=(), remarks=(), content=facts)
+        facts = {
+            "store": arguments.baseline,
+            "series_count": len(series),
+            "other_branches": [*others],
+            **words.content(whole, listed, shown),
+        }
+        print_table("json", "history", facts, title="")
     else:
         _print(arguments, whole, series, listed, others)
     return WORSE if slower and arguments.fail_on == "slower" else GOOD
@@ -113,7 +109,6 @@ def _print(
             title=words.title(one, name),
             table=words.columns(one),
             remarks=[*words.remarks(one, test)],
-            content={},
         )
     moved = sum(bool(one.moves) for one in series)
     count = display.plural(len(series), "series", "series")
@@ -124,7 +119,7 @@ def _print(
             f"left out: the sessions of {display.listed(others)} (--all-branches)"
         )
     title = f"history of {arguments.baseline}"
-    print_table(arguments.format, title=title, table=(), remarks=remarks, content={})
+    print_table(arguments.format, title=title, remarks=remarks)
 
 
 def _past(store: Store, slug: str, keys: Collection[RecordKey]) -> _Series:

@@ -49,7 +49,7 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Condition, Finding, Status
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.doctor import doctor_bytes
-from pytest_gpuperf.report.lines import Column, document
+from pytest_gpuperf.report.lines import column
 from pytest_gpuperf.report.metrics import (
     check_bytes,
     chip_bytes,
@@ -350,25 +350,24 @@ def _print_cache(
     }
     code = print_table(
         form,
+        f"cache {action}",
+        content,
         title=str(store.folder),
         table=(
-            Column(head="kind", cells=KINDS),
-            Column(head="entries", cells=tuple(map(str, counts)), right=True),
-            Column(
-                head="size",
-                cells=tuple(display.value(size_bytes, "bytes") for size_bytes in sizes),
+            column("kind", KINDS),
+            column("entries", map(str, counts), right=True),
+            column(
+                "size",
+                (display.value(size_bytes, "bytes") for size_bytes in sizes),
                 right=True,
             ),
-            Column(
-                head="used last",
-                cells=tuple(
-                    "" if unix_s is None else display.date(unix_s) for unix_s in used
-                ),
+            column(
+                "used last",
+                ("" if unix_s is None else display.date(unix_s) for unix_s in used),
                 blank="never",
             ),
         ),
         remarks=[*filter(None, (remark,)), total, *store.remarks],
-        content=document(f"cache {action}", content),
     )
     return code or (UNREADABLE if store.remarks else GOOD)
 

@@ -22,7 +22,6 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.pipeline import merging
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.explanation import typed_command
-from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.runs import write_output
 
 if TYPE_CHECKING:
@@ -56,20 +55,17 @@ def merge(arguments: argparse.Namespace) -> int:
     else:
         print_table(
             arguments.format,
+            "merge",
+            {
+                "complete": not merged.faults,
+                "run": merged.run.header.session.run,
+                "shards": [*merged.numbers],
+                "missing": [*merged.missing],
+                "measured_count": len(merged.run.test_ids),
+                "remarks": remarks,
+            },
             title=arguments.output,
-            table=(),
             remarks=remarks,
-            content=document(
-                "merge",
-                {
-                    "complete": not merged.faults,
-                    "run": merged.run.header.session.run,
-                    "shards": [*merged.numbers],
-                    "missing": [*merged.missing],
-                    "measured_count": len(merged.run.test_ids),
-                    "remarks": remarks,
-                },
-            ),
         )
     return WORSE if merged.faults else GOOD
 

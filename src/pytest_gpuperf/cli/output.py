@@ -136,11 +136,12 @@ def told_on_terminals(work: str, *, after_s: float = 2.0) -> Iterator[None]:
 
 def print_table(
     form: str,
+    command: str = "",
+    content: Mapping[str, object] | None = None,
     *,
     title: str,
-    table: Sequence[Column],
-    remarks: Sequence[str],
-    content: Mapping[str, object],
+    table: Sequence[Column] = (),
+    remarks: Sequence[str] = (),
     red: Sequence[str] = (),
 ) -> int:
     """
@@ -149,13 +150,15 @@ def print_table(
     Args:
         form: text, json or markdown.
 
+        command: The command, which names the schema of the JSON.
+
+        content: The content of the JSON, or None if the form is not json.
+
         title: The line above the table.
 
         table: Its columns. Without columns only the remarks are printed.
 
         remarks: The sentences below the table.
-
-        content: The content to print as JSON.
 
         red: Cells that are red on a terminal.
     """
@@ -163,10 +166,16 @@ def print_table(
 
     from pytest_gpuperf.report.escape import escape
     from pytest_gpuperf.report.explanation import fitted
-    from pytest_gpuperf.report.lines import line_width, markdown_table, text_table
+    from pytest_gpuperf.report.lines import (
+        document,
+        line_width,
+        markdown_table,
+        text_table,
+    )
 
     if form == "json":
-        return print_bytes(f"{json.dumps(content, indent=1)}\n".encode())
+        whole = document(command, content or {})
+        return print_bytes(f"{json.dumps(whole, indent=1)}\n".encode())
     title, remarks = escape(title), [escape(remark) for remark in remarks]
     if form == "markdown":
         rows = [*markdown_table(table), ""] if table else []

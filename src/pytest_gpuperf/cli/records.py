@@ -75,7 +75,6 @@ from pytest_gpuperf.report.launches import (
     details_bytes,
     launch_blocks,
 )
-from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.runs import run_bytes
 
 if TYPE_CHECKING:
@@ -563,13 +562,11 @@ def show_binary(
         )
     return print_table(
         form,
+        "show BINARY",
+        {"kernels": [compiled_facts(row) for row in rows], "remarks": remarks},
         title=f"{file}: {display.plural(len(rows), 'kernel')}",
         table=compiled_columns(listed, form),
         remarks=remarks,
-        content=document(
-            "show BINARY",
-            {"kernels": [compiled_facts(row) for row in rows], "remarks": remarks},
-        ),
     )
 
 

@@ -53,7 +53,7 @@ from pytest_gpuperf.model.telemetry import (
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import csv_cell, escape, prose
-from pytest_gpuperf.report.lines import Column, document
+from pytest_gpuperf.report.lines import Column, column
 
 if TYPE_CHECKING:
     import argparse
@@ -152,10 +152,11 @@ def utilization(arguments: argparse.Namespace) -> int:
         ]
     return print_table(
         arguments.format,
+        "utilization",
+        {"gpus": [_facts(gpu) for gpu in busy]},
         title="utilization",
         table=_columns(busy, prose if arguments.format == "markdown" else escape),
         remarks=_remarks(busy),
-        content=document("utilization", {"gpus": [_facts(gpu) for gpu in busy]}),
     )
 
 
@@ -253,31 +254,31 @@ def _columns(
             cells=tuple(escaped(h) if len({*hosts}) > 1 else "" for h in hosts),
             shrinks=True,
         ),
-        Column(head="GPU", cells=tuple(map(escaped, _gpus(busy)))),
-        Column(
-            head="score",
-            cells=tuple(f"{a.real_util:.1f}" if a else "" for a in averages),
+        column("GPU", map(escaped, _gpus(busy))),
+        column(
+            "score",
+            (f"{a.real_util:.1f}" if a else "" for a in averages),
             right=True,
             blank=_UNKNOWN,
         ),
-        Column(
-            head="class",
-            cells=tuple(a.workload_class.label if a else "" for a in averages),
+        column(
+            "class",
+            (a.workload_class.label if a else "" for a in averages),
             blank=_UNKNOWN,
         ),
-        Column(
-            head="bottleneck",
-            cells=tuple(a.bottleneck.value if a else "" for a in averages),
+        column(
+            "bottleneck",
+            (a.bottleneck.value if a else "" for a in averages),
             blank=_UNKNOWN,
         ),
-        Column(head="health", cells=tuple(gpu.health.value for gpu in busy)),
-        Column(
-            head="readings",
-            cells=tuple(str(gpu.summary.reading_count) for gpu in busy),
+        column("health", (gpu.health.value for gpu in busy)),
+        column(
+            "readings",
+            (str(gpu.summary.reading_count) for gpu in busy),
             right=True,
             rank=2,
         ),
-        Column(head="time in classes", cells=tuple(map(_classes, busy)), rank=1),
+        column("time in classes", map(_classes, busy), rank=1),
     )
 
 

@@ -21,7 +21,6 @@ from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.escape import quoted
 from pytest_gpuperf.report.explanation import removal_lines
-from pytest_gpuperf.report.lines import document
 from pytest_gpuperf.report.summary import held_tests
 
 if TYPE_CHECKING:
@@ -82,22 +81,19 @@ def verify(arguments: argparse.Namespace) -> int:
             complete += f"; no longer in the code: {listed(owed.removed)}"
     print_table(
         arguments.format,
+        "verify",
+        {
+            "complete": not faults,
+            "interrupted": completeness.interrupted,
+            "measured_count": len(run.test_ids),
+            "never_reported": [*completeness.missing],
+            "expected_count": len(expected) - len(owed.elsewhere),
+            "missing": [*owed.missing],
+            "removed": [*owed.removed],
+            "elsewhere": [*owed.elsewhere],
+        },
         title=name_of(arguments.run),
-        table=(),
         remarks=faults or [complete],
-        content=document(
-            "verify",
-            {
-                "complete": not faults,
-                "interrupted": completeness.interrupted,
-                "measured_count": len(run.test_ids),
-                "never_reported": [*completeness.missing],
-                "expected_count": len(expected) - len(owed.elsewhere),
-                "missing": [*owed.missing],
-                "removed": [*owed.removed],
-                "elsewhere": [*owed.elsewhere],
-            },
-        ),
     )
     return WORSE if faults else GOOD
 
@@ -129,20 +125,17 @@ def _verify_stored(arguments: argparse.Namespace) -> int:
         remarks = [f"the runs of its sessions: {runs}"]
     print_table(
         arguments.format,
+        "verify --run-id",
+        {
+            "complete": not faults,
+            "run": run_id,
+            "sessions": sorted(sessions),
+            "shards": [*check.numbers],
+            "missing": [*check.missing],
+            "faults": faults,
+        },
         title=f"run {run_id}",
-        table=(),
         remarks=[*(faults or [_complete(measured, check.numbers)]), *remarks],
-        content=document(
-            "verify --run-id",
-            {
-                "complete": not faults,
-                "run": run_id,
-                "sessions": sorted(sessions),
-                "shards": [*check.numbers],
-                "missing": [*check.missing],
-                "faults": faults,
-            },
-        ),
     )
     return WORSE if faults else GOOD
 

@@ -11,7 +11,7 @@ from pytest_gpuperf.model.inventory import CodeStep, Fate, KernelChange, ListedK
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import kernel_name, plain_name, short_names
 from pytest_gpuperf.report.escape import code, escape
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, column
 
 _NAME_WIDTH = 60  # Of a kernel's former name, and of one in a sentence.
 _MOST_SPILLING = 10  # Kernels that spill and are named below an inventory.
@@ -117,9 +117,9 @@ def change_columns(
     full = [escape(_name(change)) for change in rows]
     names = tuple(map(spelled, short_names(full)))
     columns = (
-        Column(head="kernel", cells=names),
-        Column(head="chip", cells=tuple(escape(c.kernel.target) for c in rows)),
-        Column(head="result", cells=tuple(_result(c) for c in rows)),
+        column("kernel", names),
+        column("chip", (escape(c.kernel.target) for c in rows)),
+        column("result", (_result(c) for c in rows)),
         Column(head="why", cells=tuple(_why_or_needs(c) for c in rows), below=1),
     )
     return columns, len(every) - len(rows)
@@ -238,17 +238,17 @@ def inventory_columns(kernels: Sequence[ListedKernel]) -> tuple[Column, ...]:
     targets = sorted({kernel.target for kernel in kernels})
     groups = [[k for k in kernels if k.target == target] for target in targets]
 
-    def column(head: str, numbers: Iterable[int]) -> Column:
-        return Column(head=head, cells=tuple(map(str, numbers)), right=True)
+    def counts(head: str, numbers: Iterable[int]) -> Column:
+        return column(head, map(str, numbers), right=True)
 
     return (
-        Column(head="chip", cells=tuple(map(escape, targets))),
-        column("kernels", map(len, groups)),
-        column("code [B]", (sum(k.code_bytes for k in g) for g in groups)),
-        column("most registers", (max(k.registers for k in g) for g in groups)),
-        column("with stack", (sum(k.stack_bytes != 0 for k in g) for g in groups)),
-        Column(head="with spills", cells=tuple(map(_spilling, groups)), right=True),
-        column("most shared [B]", (max(k.shared_bytes for k in g) for g in groups)),
+        column("chip", map(escape, targets)),
+        counts("kernels", map(len, groups)),
+        counts("code [B]", (sum(k.code_bytes for k in g) for g in groups)),
+        counts("most registers", (max(k.registers for k in g) for g in groups)),
+        counts("with stack", (sum(k.stack_bytes != 0 for k in g) for g in groups)),
+        column("with spills", map(_spilling, groups), right=True),
+        counts("most shared [B]", (max(k.shared_bytes for k in g) for g in groups)),
     )
 
 

@@ -32,6 +32,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    column,
     line_width,
     markdown_table,
     text_bytes,
@@ -263,9 +264,9 @@ def _analysed(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
         _column(
             "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
         ),
-        Column(
-            head="limiter",
-            cells=tuple(
+        column(
+            "limiter",
+            (
                 "not measured" if a is None else limiter_text(a.limiter)
                 for a in analyses
             ),
@@ -312,11 +313,7 @@ def _columns(
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
     named = (
-        Column(
-            head="launch",
-            cells=tuple(str(launch.index) for launch in launches),
-            right=True,
-        ),
+        column("launch", (str(launch.index) for launch in launches), right=True),
         Column(
             head="kernel",
             cells=kernel_names(launches, spelled),
@@ -333,7 +330,7 @@ def _columns(
     notes = ("" if launch.measured else "not measured" for launch in launches)
     return (
         *named,
-        Column(head="note", cells=tuple(notes)),
+        column("note", notes),
         *(
             Column(
                 head=escape(heads[name]),
@@ -555,17 +552,17 @@ def difference_columns(
             wanted=KERNEL_WIDTH,
             above=True,
         ),
-        Column(
-            head="metric",
-            cells=tuple(
+        column(
+            "metric",
+            (
                 f"{row.metric} per launch" if row.per_launch else row.metric
                 for row in rows
             ),
         ),
-        Column(head="was", cells=was, right=True, blank="-"),
-        Column(head="now", cells=now, right=True, blank="-"),
-        Column(head="change", cells=tuple(map(_change, rows)), right=True),
-        Column(head="verdict", cells=directions),
+        column("was", was, right=True, blank="-"),
+        column("now", now, right=True, blank="-"),
+        column("change", map(_change, rows), right=True),
+        column("verdict", directions),
     )
 
 

@@ -13,6 +13,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    column,
     document,
     json_bytes,
     line_width,
@@ -133,9 +134,7 @@ def _markdown(title: str, findings: Sequence[Finding]) -> Iterator[str]:
         "evidence": ["; ".join(map(code, f.evidence)) for f in shown],
         "remedy": [code(f.remedy or "") for f in shown],
     }
-    yield from markdown_table(
-        [Column(head=head, cells=tuple(texts)) for head, texts in cells.items()]
-    )
+    yield from markdown_table([column(head, texts) for head, texts in cells.items()])
     yield ""
     if good := ", ".join(f"`{f.id}`" for f in _of(findings, Status.OK)):
         yield f"ok: {good}"
@@ -205,21 +204,18 @@ def peaks_bytes(
 def _columns(peaks: Peaks) -> tuple[Column, ...]:
     fields = [*_fields(peaks)]
     return (
-        Column(head="peak", cells=tuple(name for name, _, _ in fields)),
-        Column(
-            head="value",
-            cells=tuple(
+        column("peak", (name for name, _, _ in fields)),
+        column(
+            "value",
+            (
                 "" if peak.value is None else display.value(peak.value, unit)
                 for _, peak, unit in fields
             ),
             blank="-",
             right=True,
         ),
-        Column(head="label", cells=tuple(peak.label.value for _, peak, _ in fields)),
-        Column(
-            head="source",
-            cells=tuple(escape(peak.source) for _, peak, _ in fields),
-        ),
+        column("label", (peak.label.value for _, peak, _ in fields)),
+        column("source", (escape(peak.source) for _, peak, _ in fields)),
     )
 
 

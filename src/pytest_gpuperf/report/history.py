@@ -18,7 +18,7 @@ from pytest_gpuperf.model.history import (
 )
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.explanation import typed_command
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, column
 
 _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 60
@@ -45,10 +45,10 @@ def columns(series: SeriesHistory) -> tuple[Column, ...]:
     if not moves:
         return ()
     return (
-        Column(head="change", cells=tuple(move.kind.value for move in moves)),
-        Column(head="where", cells=tuple(_where(series, move) for move in moves)),
-        Column(head="size (95 %)", cells=tuple(map(_size, moves))),
-        Column(head="what", cells=tuple(_what(series, m) for m in moves), blank=""),
+        column("change", (move.kind.value for move in moves)),
+        column("where", (_where(series, move) for move in moves)),
+        column("size (95 %)", map(_size, moves)),
+        column("what", (_what(series, m) for m in moves), blank=""),
     )
 
 

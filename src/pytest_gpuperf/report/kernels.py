@@ -33,6 +33,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    column,
     line_width,
     markdown_table,
     shorten,
@@ -192,11 +193,11 @@ def _main_limiter(analyses: Sequence[Analysis | None]) -> str:
 
 
 def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
-    def column(
+    def of_rows(
         head: str, text: Callable[[KernelLaunches], str], *, rank: int = 0
     ) -> Column:
         cells = tuple(text(row) for row in rows)
-        return Column(head=head, cells=cells, blank="n/a", right=True, rank=rank)
+        return column(head, cells, blank="n/a", right=True, rank=rank)
 
     return (
         Column(
@@ -206,17 +207,19 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
             cut=kernel_name,
             wanted=KERNEL_WIDTH,
         ),
-        column("launches", lambda row: str(row.launches_count)),
-        column("total", lambda row: _amount(row.times_s and row.total_s, "s")),
-        column("share", lambda row: _amount(row.share_fraction, "fraction")),
-        column("median", lambda row: _amount(row.times_s and median(row.times_s), "s")),
-        column(
+        of_rows("launches", lambda row: str(row.launches_count)),
+        of_rows("total", lambda row: _amount(row.times_s and row.total_s, "s")),
+        of_rows("share", lambda row: _amount(row.share_fraction, "fraction")),
+        of_rows(
+            "median", lambda row: _amount(row.times_s and median(row.times_s), "s")
+        ),
+        of_rows(
             "min", lambda row: _amount(row.times_s and min(row.times_s), "s"), rank=3
         ),
-        column(
+        of_rows(
             "max", lambda row: _amount(row.times_s and max(row.times_s), "s"), rank=2
         ),
-        column("longest launch", lambda row: str(row.longest), rank=1),
+        of_rows("longest launch", lambda row: str(row.longest), rank=1),
         Column(
             head="limiter",
             cells=tuple(row.limiter for row in rows),
@@ -395,36 +398,38 @@ def compiled_columns(rows: Sequence[CompiledKernel], form: str) -> tuple[Column,
     """
     remarked = _doubts(rows)
 
-    def column(
+    def of_rows(
         head: str, text: Callable[[CompiledKernel], str], *, right: bool = True
     ) -> Column:
-        return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
+        return column(head, map(text, rows), right=right, blank="n/a")
 
     spelled = code if form == "markdown" else str
     names = tuple(map(spelled, short_names([escape(row.name) for row in rows])))
     columns = (
         # Instances of a template look alike with fewer characters.
         Column(head="kernel", cells=names, shrinks=True, least=KERNEL_WIDTH),
-        column("chip", lambda row: row.kernel.target, right=False),
-        column("registers", lambda row: str(row.kernel.registers_count)),
-        column(
+        of_rows("chip", lambda row: row.kernel.target, right=False),
+        of_rows("registers", lambda row: str(row.kernel.registers_count)),
+        of_rows(
             "accumulation",
             lambda row: _registers(row.kernel.accumulation_registers_count),
         ),
-        column("scalar", lambda row: _registers(row.kernel.scalar_registers_count)),
-        column("stack", lambda row: _bytes(row.kernel.stack_bytes)),
-        column("spills", lambda row: _bytes(row.mix.spills_bytes)),
-        column("scalar spills", lambda row: _registers(row.kernel.scalar_spills_count)),
-        column("shared", lambda row: _kib(row.kernel.shared_bytes)),
-        column("occupancy", _occupancy_text, right=False),
-        column("code", lambda row: str(row.mix.classes().get(_ALL, ""))),
-        column(
+        of_rows("scalar", lambda row: _registers(row.kernel.scalar_registers_count)),
+        of_rows("stack", lambda row: _bytes(row.kernel.stack_bytes)),
+        of_rows("spills", lambda row: _bytes(row.mix.spills_bytes)),
+        of_rows(
+            "scalar spills", lambda row: _registers(row.kernel.scalar_spills_count)
+        ),
+        of_rows("shared", lambda row: _kib(row.kernel.shared_bytes)),
+        of_rows("occupancy", _occupancy_text, right=False),
+        of_rows("code", lambda row: str(row.mix.classes().get(_ALL, ""))),
+        of_rows(
             "most of it",
             lambda row: "" if row.mix.doubt in remarked else _classes_text(row),
             right=False,
         ),
     )
-    return tuple(column for column in columns if any(column.cells))
+    return tuple(one for one in columns if any(one.cells))
 
 
 def doubt_lines(rows: Sequence[CompiledKernel]) -> list[str]:

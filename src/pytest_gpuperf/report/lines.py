@@ -204,6 +204,18 @@ class Column(Frozen, frozen=True, kw_only=True):
     above: bool = False
 
 
+def column(
+    head: str,
+    cells: Iterable[str],
+    *,
+    blank: str = "",
+    right: bool = False,
+    rank: int = 0,
+) -> Column:
+    """Create a column whose cells are not shortened. See `Column` for the arguments."""
+    return Column(head=head, cells=tuple(cells), blank=blank, right=right, rank=rank)
+
+
 def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
     """
     Return a table as lines: the headings, then a line per row.

@@ -16,6 +16,7 @@ from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
+    column,
     document,
     json_bytes,
     line_width,
@@ -48,12 +49,8 @@ def chip_bytes(chips: Sequence[ChipEntry], form: str) -> bytes:
         ]
         return json_bytes(document("metrics chips", {"chips": entries}))
     columns = (
-        Column(head="chip", cells=tuple(chip.name for chip in chips)),
-        Column(
-            head="capability",
-            cells=tuple(_capability(chip) or "" for chip in chips),
-            blank="-",
-        ),
+        column("chip", (chip.name for chip in chips)),
+        column("capability", (_capability(chip) or "" for chip in chips), blank="-"),
         _numbers("counters", [chip.counter_count for chip in chips]),
         _numbers("ratios", [chip.ratio_count for chip in chips]),
         _numbers("throughputs", [chip.throughput_count for chip in chips]),
@@ -71,13 +68,10 @@ def entry_bytes(chip: str, entries: Sequence[MetricEntry], form: str) -> bytes:
         plain = {"chip": chip, "metrics": [_listed(entry) for entry in entries]}
         return json_bytes(document("metrics list", plain))
     columns = (
-        Column(head="metric", cells=tuple(escape(entry.base) for entry in entries)),
-        Column(head="kind", cells=tuple(entry.kind for entry in entries)),
-        Column(head="unit", cells=tuple(escape(entry.unit) for entry in entries)),
-        Column(
-            head="description",
-            cells=tuple(escape(entry.description) for entry in entries),
-        ),
+        column("metric", (escape(entry.base) for entry in entries)),
+        column("kind", (entry.kind for entry in entries)),
+        column("unit", (escape(entry.unit) for entry in entries)),
+        column("description", (escape(entry.description) for entry in entries)),
     )
     return _table(columns, form)
 
@@ -134,11 +128,9 @@ def check_bytes(chip: str, checks: Sequence[NameCheck], form: str) -> bytes:
         return json_bytes(document("metrics check", plain))
     if form == "markdown":
         columns = (
-            Column(head="name", cells=tuple(escape(check.name) for check in checks)),
-            Column(head="is", cells=tuple(_kind(check) for check in checks)),
-            Column(
-                head="note", cells=tuple(escape(check.explanation) for check in checks)
-            ),
+            column("name", (escape(check.name) for check in checks)),
+            column("is", (_kind(check) for check in checks)),
+            column("note", (escape(check.explanation) for check in checks)),
         )
         return _table(columns, form)
     lines: list[Line] = []
@@ -166,10 +158,10 @@ def cost_bytes(cost: PassCost, form: str) -> bytes:
         }
         return json_bytes(document("metrics passes", plain))
     columns = (
-        Column(head="metric", cells=tuple(escape(name) for name in cost.names)),
-        Column(
-            head="passes alone",
-            cells=tuple(
+        column("metric", (escape(name) for name in cost.names)),
+        column(
+            "passes alone",
+            (
                 "not for a kernel"
                 if name in cost.refused
                 else str(cost.alone.get(name, "not counted"))
@@ -269,7 +261,7 @@ def _listed(entry: MetricEntry) -> dict[str, object]:
 
 
 def _numbers(head: str, values: Sequence[int]) -> Column:
-    return Column(head=head, cells=tuple(map(str, values)), right=True)
+    return column(head, map(str, values), right=True)
 
 
 def _table(columns: Sequence[Column], form: str) -> bytes:

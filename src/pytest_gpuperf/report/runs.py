@@ -28,6 +28,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    column,
     line_width,
     markdown_table,
     text_bytes,
@@ -539,19 +540,19 @@ def _failures_first(table: Sequence[Row]) -> list[list[Row]]:
 
 def _table(table: Sequence[Row], codes: Mapping[RecordKey, str]) -> list[str]:
     shown = []
-    for column in columns(table, codes):
-        if column.head == "test":
-            shown.append(replace(column, shrinks=False))
-        elif column.head == "verdict":
+    for one in columns(table, codes):
+        if one.head == "test":
+            shown.append(replace(one, shrinks=False))
+        elif one.head == "verdict":
             bold = (
                 f"**{cell}**" if row.is_loud else cell
-                for row, cell in zip(table, column.cells, strict=True)
+                for row, cell in zip(table, one.cells, strict=True)
             )
-            shown.append(replace(column, cells=tuple(bold)))
+            shown.append(replace(one, cells=tuple(bold)))
         else:
-            shown.append(replace(column, cells=tuple(map(prose, column.cells))))
+            shown.append(replace(one, cells=tuple(map(prose, one.cells))))
     measured = ("" if row.time else prose(", ".join(row.measured())) for row in table)
-    return [*markdown_table([*shown, Column(head="measured", cells=tuple(measured))])]
+    return [*markdown_table([*shown, column("measured", measured)])]
 
 
 # Relative difference of two ratios. A smaller difference changes no printed digit.
@@ -641,20 +642,20 @@ def _comparison_columns(
     now = tuple(inert(_amount(p.now, p.unit)) for p in pairs)
     measured = tuple(_ratio(pair.ratio) for pair in pairs)
     adjusted = tuple(_ratio(pair.adjusted_ratio) for pair in pairs)
-    ratios = [Column(head="now/was", cells=measured, right=True)]
+    ratios = [column("now/was", measured, right=True)]
     # The first ratio can be dropped, because `was` and `now` show the same.
     if any(map(_is_adjusted, pairs)):
         ratios = [
-            Column(head="now/was", cells=measured, right=True, rank=2),
-            Column(head="adjusted", cells=adjusted, right=True),
+            column("now/was", measured, right=True, rank=2),
+            column("adjusted", adjusted, right=True),
         ]
     return (
         Column(head="test", cells=tuple(tests), shrinks=True),
-        Column(head="was", cells=was, right=True),
-        Column(head="now", cells=now, right=True),
+        column("was", was, right=True),
+        column("now", now, right=True),
         *ratios,
-        Column(head="98 % interval", cells=tuple(map(_interval, pairs))),
-        Column(head="verdict", cells=tuple(map(_label, pairs)), rank=1),
+        column("98 % interval", map(_interval, pairs)),
+        column("verdict", map(_label, pairs), rank=1),
     )
 
 

@@ -29,6 +29,7 @@ from pytest_gpuperf.report.lines import (
     SheetItem,
     SheetList,
     SheetTable,
+    column,
     line_width,
     sheet_markdown,
     sheet_text,
@@ -228,8 +229,8 @@ def _time_table(
     return SheetTable(
         columns=(
             Column(head=head, cells=labels, shrinks=is_named),
-            Column(head="ms", cells=tuple(fixed(ms, 2) for ms in times), right=True),
-            Column(head="share", cells=shares, right=True),
+            column("ms", (fixed(ms, 2) for ms in times), right=True),
+            column("share", shares, right=True),
         ),
         names=frozenset({head} if is_named else ()),
     )
@@ -346,33 +347,20 @@ def _layers(card: TrainingScorecard) -> SheetTable:
     layers = card.per_layer_summary
     return SheetTable(
         columns=(
-            Column(head="layer", cells=tuple(str(s.layer) for s in layers), right=True),
-            Column(
-                head="forward ms",
-                cells=tuple(fixed(s.fwd_ms, 2) for s in layers),
-                right=True,
-            ),
-            Column(
-                head="backward ms",
-                cells=tuple(fixed(s.bwd_ms, 2) for s in layers),
-                right=True,
-            ),
-            Column(
-                head="ratio",
-                cells=tuple(fixed(s.ratio, 2, limits=[1]) for s in layers),
-                right=True,
+            column("layer", (str(s.layer) for s in layers), right=True),
+            column("forward ms", (fixed(s.fwd_ms, 2) for s in layers), right=True),
+            column("backward ms", (fixed(s.bwd_ms, 2) for s in layers), right=True),
+            column(
+                "ratio", (fixed(s.ratio, 2, limits=[1]) for s in layers), right=True
             ),
             Column(
                 head="longest operation",
                 cells=tuple(s.top_op for s in layers),
                 shrinks=True,
             ),
-            Column(
-                head="of the layer",
-                cells=tuple(
-                    f"{fixed(s.top_op_pct, 1)} %" if s.top_op_pct else ""
-                    for s in layers
-                ),
+            column(
+                "of the layer",
+                (f"{fixed(s.top_op_pct, 1)} %" if s.top_op_pct else "" for s in layers),
                 right=True,
             ),
         ),
@@ -473,15 +461,9 @@ def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> SheetT
     return SheetTable(
         columns=(
             Column(head="operation", cells=names, shrinks=True),
-            Column(head="ours ms", cells=tuple(fixed(n, 2) for n in ours), right=True),
-            Column(
-                head="reference ms",
-                cells=tuple(fixed(n, 2) for n in reference),
-                right=True,
-            ),
-            Column(
-                head="ratio", cells=tuple(_number(n, 2) for n in ratios), right=True
-            ),
+            column("ours ms", (fixed(n, 2) for n in ours), right=True),
+            column("reference ms", (fixed(n, 2) for n in reference), right=True),
+            column("ratio", (_number(n, 2) for n in ratios), right=True),
         ),
         names=frozenset({"operation"}),
     )

@@ -15,6 +15,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    column,
     markdown_table,
     text_table,
     wrapped,
@@ -244,8 +245,8 @@ def steps_markdown(record: Record, *, called: str = "") -> str:
     lines = [f"#### {_heading(record.steps, called, spelled=code)}", ""]
     facts = step_facts(record, spelled=code)
     table = (
-        Column(head="measured", cells=tuple(label for label, _ in facts)),
-        Column(head="value", cells=tuple(text for _, text in facts)),
+        column("measured", (label for label, _ in facts)),
+        column("value", (text for _, text in facts)),
     )
     lines += [*markdown_table(table), ""]
     for columns in step_tables(record.steps, code):

@@ -18,6 +18,7 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    column,
     text_table,
     wrapped,
 )
@@ -226,7 +227,7 @@ def columns(
             cells = tuple(_cell(row, name, view) for row in shown)
         if name == "time" and any(row.recorded for row in shown):
             head = "value"
-        found.append(Column(head=head, cells=cells, blank=blank, rank=rank))
+        found.append(column(head, cells, blank=blank, rank=rank))
     return tuple(found)
 
 

@@ -26,7 +26,7 @@ from pytest_gpuperf.report.html.sessions import (
     samples,
     sides,
 )
-from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.lines import Column, column
 from pytest_gpuperf.report.rows import Row, judged_value
 from pytest_gpuperf.report.steps import step_facts, step_tables
 
@@ -371,11 +371,11 @@ def _per_kernel(record: Record) -> Table | None:
     # The values of the only kernel are already among the values of the test.
     if not names or (len(names) == 1 and repeats):
         return None
-    columns = [Column(head="kernel", cells=tuple(map(str, names)))]
+    columns = [column("kernel", map(str, names))]
     for metric in metrics:
         cells = (values.get((kernel, metric)) for kernel in names)
         texts = ("" if e is None else display.value(e.value, e.unit) for e in cells)
-        columns.append(Column(head=metric, cells=tuple(texts), right=True))
+        columns.append(column(metric, texts, right=True))
     return Table(heading="Values of each kernel", columns=tuple(columns))
 
 
@@ -391,19 +391,15 @@ def _binary(record: Record) -> Table | None:
     return Table(
         heading=display.plural(len(compiled), "compiled kernel"),
         columns=(
-            Column(head="kernel", cells=tuple(k.demangled or k.name for k in compiled)),
-            Column(head="target", cells=tuple(k.target for k in compiled)),
-            Column(
-                head="registers",
-                cells=tuple(str(k.registers_count) for k in compiled),
-                right=True,
-            ),
-            Column(head="stack", cells=sizes("stack_bytes"), right=True),
-            Column(head="spills", cells=sizes("spills_bytes"), right=True),
-            Column(head="shared", cells=sizes("shared_bytes"), right=True),
-            Column(
-                head="threads",
-                cells=tuple(str(k.threads_per_block or "") for k in compiled),
+            column("kernel", (k.demangled or k.name for k in compiled)),
+            column("target", (k.target for k in compiled)),
+            column("registers", (str(k.registers_count) for k in compiled), right=True),
+            column("stack", sizes("stack_bytes"), right=True),
+            column("spills", sizes("spills_bytes"), right=True),
+            column("shared", sizes("shared_bytes"), right=True),
+            column(
+                "threads",
+                (str(k.threads_per_block or "") for k in compiled),
                 right=True,
             ),
         ),
