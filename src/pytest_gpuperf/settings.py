@@ -420,7 +420,6 @@ def _grades(text: str) -> Mapping[str, Bands]:
 
 
 def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """Return a parsed value. A ConfigError is raised as a ValueError."""
     from pytest_gpuperf.errors import ConfigError
 
     try:

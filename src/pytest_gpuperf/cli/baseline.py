@@ -764,7 +764,6 @@ def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, ob
 def _accept_run(
     store: Store, arguments: argparse.Namespace
 ) -> tuple[list[str], dict[str, object]]:
-    """Start series anew with the values of a run, and return the remarks and the JSON content."""
     run = read_run(arguments.run)
     if not run.header.completeness.complete:
         message = f"{arguments.run} is not complete, so its values are not stored"

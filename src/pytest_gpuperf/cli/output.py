@@ -191,7 +191,7 @@ def print_table(
 
 
 def _shows_colours() -> bool:
-    """Return whether standard output is a terminal, and colours are wanted (no-color.org)."""
+    """Return True if standard output is a terminal, and colours are wanted (no-color.org)."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     is_dumb = os.environ.get("TERM") == "dumb"
     return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")

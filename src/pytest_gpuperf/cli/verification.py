@@ -257,7 +257,6 @@ def _owed(expected: Mapping[str, bool], run: Run, place: str) -> _Owed:
 
 
 def _faults(owed: _Owed, run: Run, arguments: argparse.Namespace) -> Iterator[str]:
-    """Yield how a run is incomplete, the stored tests that it lacks, and commands to type."""
     completeness = run.header.completeness
     if completeness.interrupted:
         yield f"interrupted: {completeness.interrupted}; {held_tests(run)}"

@@ -451,7 +451,6 @@ def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, i
 
 
 def _unavailable(device: Device, no_card_reason: str, *, has_rates: bool) -> _Layer:
-    """Return unknown peaks with the reason, as the last layer."""
     missing = [
         what
         for what, fact in (

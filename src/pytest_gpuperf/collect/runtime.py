@@ -297,7 +297,6 @@ class CudaRuntime:
         self._in_each(self._flush)
 
     def _flush(self, context: int) -> None:
-        """Flush the L2 of the device of a context, which is current."""
         buffer = self._buffers.get(context)
         if buffer is None or self._extent(buffer.address) != buffer.extent:
             l2_bytes = ctypes.c_int()

@@ -128,7 +128,6 @@ def _around(
     apart: Sequence[float],
     place: int,
 ) -> float:
-    """Return what the nearest sessions of other machines did."""
     # The nearest in time are among as many neighbours on either side.
     at = bisect_left(others, place)
     near = others[max(at - _NEAREST, 0) : at + _NEAREST]

@@ -147,7 +147,6 @@ class _LevelSearch:
         return sorted(places)
 
     def _largest(self, start: int, end: int) -> tuple[float, int]:
-        """Return the largest change of the mean within an interval, and its place."""
         sums, count = self._sums, end - start
         base, total = sums[start], sums[end] - sums[start]
         largest, at = 0.0, start + _LEAST_LENGTH
@@ -184,7 +183,6 @@ class _LevelSearch:
                 return
 
     def _size(self, places: Sequence[int], number: int) -> tuple[float, float]:
-        """Return a change, and the same in standard errors."""
         before, after = self._edges(places, number)
         place, sums = places[number], self._sums
         left, right = place - before, after - place

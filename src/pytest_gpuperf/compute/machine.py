@@ -299,7 +299,6 @@ def at_one_speed(
 
 
 def _merged(values: SessionValues, converted: SessionValues) -> SessionValues:
-    """Return sessions with those of a known speed converted."""
     of_known = iter(converted)
     return SessionValues.of([next(of_known) if s.cores else s for s in values])
 
@@ -496,7 +495,6 @@ _Timed: TypeAlias = (
 
 
 def _slope(groups: Iterable[_Timed]) -> tuple[float, float]:
-    """Return the power of a test and the precision."""
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
     for values, loops, slopes in groups:
         for slope, of_slope in slopes:

@@ -253,7 +253,6 @@ def _layer_summary(layer: Layer) -> LayerSummary:
 def _worse(
     now: TrainingScorecard, base: TrainingScorecard, policy: ReferencePolicy
 ) -> Iterator[ScorecardRegression]:
-    """Yield regressions, skipping numbers missing in either scorecard."""
     if base.throughput_tok_s > 0:
         delta = (now.throughput_tok_s - base.throughput_tok_s) / base.throughput_tok_s
         yield from _flagged("throughput_tok_s", delta, delta, policy)

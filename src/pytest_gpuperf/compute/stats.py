@@ -50,7 +50,7 @@ _LEAST_BATCHES = 16  # The correlation of fewer is hardly more than chance.
 # cases: 11.3 independent ones instead of 10. Their interval is 1.16 times as wide.
 _LENIENCY, _CLEAR = 2.0, 0.38
 _MANY = 40
-# Of so many samples of a process, more show the same drift of the machine again.
+# More samples of a process only repeat the drift of the machine.
 _ENOUGH = 100
 # A term below half an ulp of the sum so far ends the sum.
 _NEGLIGIBLE = 1e-17

@@ -368,7 +368,7 @@ def asserted_class(computed: ComputedRecord) -> WorkloadClass:
 
 
 def has_class(computed: ComputedRecord) -> bool:
-    """Return whether a reading has all inputs of the class."""
+    """Return True if a reading has all inputs of the class."""
     return {*NEEDED}.isdisjoint(computed.missing)
 
 

@@ -475,7 +475,7 @@ class Gate:
 
     def _looks_into(self, module: str) -> bool:
         """
-        Return whether pytest looked for tests in the module of a key.
+        Return True if pytest looked for tests in the module of a key.
 
         The module file may be gone.
         """

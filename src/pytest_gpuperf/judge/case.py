@@ -611,7 +611,7 @@ def same_code(
     records: Sequence[Record], sessions: Sequence[StoredRecord]
 ) -> Sameness | None:
     """
-    Return whether processes ran the machine code of all stored sessions.
+    Return True if processes ran the machine code of all stored sessions.
 
     Args:
         records: The records of the processes, all of one choice of kernels.

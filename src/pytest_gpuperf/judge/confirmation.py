@@ -168,7 +168,7 @@ def is_measured_alike(
     across: Collection[str] = (),
 ) -> bool:
     """
-    Return whether a fresh process measured a metric under the facts of the suite.
+    Return True if a fresh process measured a metric under the facts of the suite.
 
     Args:
         metric: The metric's name.

@@ -165,7 +165,7 @@ class Difference(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_time(self) -> bool:
-        """True for the time, which is compared only at the same clock."""
+        """True for the time. A time is compared only at the same clock."""
         return self.metric == _TIME
 
     @property

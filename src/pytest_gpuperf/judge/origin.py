@@ -143,7 +143,6 @@ def _moved(verdict: Verdict) -> Facts:
 
 
 def _of_board(verdict: Verdict) -> OriginEvidence | None:
-    """Return the origin of a time that another GPU explains according to the controls."""
     change, sides = verdict.change, _moved(verdict).get(BOARD, (UNKNOWN,))
     if change is None or UNKNOWN in sides or _family(verdict) not in _OF_DEVICE:
         return None

@@ -150,7 +150,7 @@ class Build:
             yield cubin, listed
 
     def _may_lack(self, error: CaptureFormatError | CollectorFailedError) -> bool:
-        """Return whether the other files are read after an error of one."""
+        """Return True if the other files are read after an error of one."""
         if isinstance(error, CaptureFormatError):
             return error.is_whole
         # Without a choice, the tool's error concerns more than one chip.

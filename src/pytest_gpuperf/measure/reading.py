@@ -462,7 +462,7 @@ class Code(Frozen, frozen=True, kw_only=True):
 
 
 def is_in_code(metric: str) -> bool:
-    """Return whether a metric needs the machine code."""
+    """Return True if a metric needs the machine code."""
     return is_compiled(metric) or metric == _SPILLS
 
 

@@ -339,7 +339,6 @@ class References:
 
     @cached_property
     def _memory(self) -> memoryview:
-        """The memory that is copied and read."""
         return _mapped(_MEMORY_BYTES)
 
     def _release_memory(self) -> None:

@@ -458,7 +458,7 @@ class Site:
             self.lost.setdefault(unmeasured.metric, unmeasured)
 
     def may_change(self, *, has_limits: bool) -> bool:
-        """Return whether the end of the run may change the report of a test."""
+        """Return True if the end of the run may change the report of a test."""
         config = self.config
         if config.disable or self.identity.role is not Role.MAIN:
             return False

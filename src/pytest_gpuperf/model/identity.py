@@ -84,7 +84,7 @@ class CodeIdentity(Frozen, frozen=True, kw_only=True):
         return cls(code=code, shape=shape, data=data)
 
     def compared(self, other: CodeIdentity) -> Sameness:
-        """Return whether another identity is the same."""
+        """Return True if another identity is the same."""
         if self == other:
             return Sameness.SAME
         return Sameness.SAME_CODE if self.code == other.code else Sameness.CHANGED

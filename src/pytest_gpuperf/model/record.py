@@ -456,8 +456,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         Args:
             estimates: The estimates.
 
-            records: The records that they are of, if the value is to show whether their
-                samples were interrupted.
+            records: The records of the estimates, if the value shows interrupted samples.
         """
         first = estimates[0]
         values: list[float] = []

@@ -741,7 +741,6 @@ class Memory:
     def _keyed(
         self, store: Store, changes: Mapping[str, list[StoreChange]]
     ) -> dict[str, list[StoreChange]]:
-        """Return the changes under the current keys, and the moves of earlier sessions."""
         whole: dict[str, list[StoreChange]] = {}
         modules = set(map(module_of, self._keys))
         for folder, of_folder in changes.items():

@@ -720,7 +720,7 @@ class _Usage:
 
     def may_look_for_others(self) -> bool:
         """
-        Return whether used code may look for a file that exists on one side only.
+        Return True if used code may look for a file that exists on one side only.
 
         The existence of a file can be checked without opening it, by its name or in its
         folder.

@@ -572,7 +572,6 @@ def _confirmed(verdict: Verdict) -> str:
 
 
 def _again(verdict: Verdict) -> tuple[str, str]:
-    """Return the range of the changes in fresh processes, and the number of processes."""
     effects, limit = verdict.confirmations, verdict.threshold
     limits = () if limit is None else (limit, -limit)
     low, high = min(effects), max(effects)
@@ -650,7 +649,7 @@ def _words(typed: str) -> tuple[str, ...]:
 
 def _repeats_run(verdict: Verdict) -> bool:
     """
-    Return whether only the whole run, and not the test alone, would give the verdict again.
+    Return True if only the whole run, and not the test alone, would give the verdict again.
 
     Alone, the test is not slower, or no stored session measured its time alone.
     """

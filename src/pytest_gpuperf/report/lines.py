@@ -212,7 +212,7 @@ def column(
     right: bool = False,
     rank: int = 0,
 ) -> Column:
-    """Create a column whose cells are not shortened. See `Column` for the arguments."""
+    """Create a column with cells of any length, never shortened. See `Column` for the arguments."""
     return Column(head=head, cells=tuple(cells), blank=blank, right=right, rank=rank)
 
 

@@ -254,7 +254,7 @@ def _refused(path: str) -> Iterator[None]:
 
 def is_stream(path: str) -> bool:
     """
-    Return whether a path is written to directly, because there is no file to replace.
+    Return True if a path is written to directly, because there is no file to replace.
 
     This holds for pipes, terminals, devices, descriptors of this process, "-", and the summary of a
     step on GitHub, to which every command of the step appends.

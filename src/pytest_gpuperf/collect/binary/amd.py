@@ -148,7 +148,6 @@ def _of_part(
 
 
 def _unbundled(content: bytes | mmap.mmap, start: int) -> tuple[list[CodeObject], int]:
-    """Return the code objects of a bundle, and the size of the bundle."""
     place = start + len(BUNDLE)
     (count,) = struct.unpack_from("<Q", content, place)
     if count > _MOST_ENTRIES:

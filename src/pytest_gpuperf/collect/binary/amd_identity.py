@@ -157,7 +157,6 @@ class _CodeFile:
         return AmdParts(code=code, shape=shape, data=self._data)
 
     def _place(self, name: str) -> tuple[int, int, int]:
-        """Return section, address and size of what a name stands for."""
         places = self._symbols.get(name, set())
         if len(places) != 1:
             message = f"it has {len(places)} symbols {name}"

@@ -107,7 +107,7 @@ class LoggedKernel:
         return self.frame_bytes
 
     def may_have_stack(self, stack_bytes: int, parts: CodeParts) -> bool:
-        """Return whether a stack [B] fits the frames of the kernel and its functions."""
+        """Return True if a stack [B] fits the frames of the kernel and its functions."""
         least_bytes = self.frame_bytes or 0
         if parts.apart:
             return stack_bytes >= least_bytes
@@ -396,7 +396,7 @@ def _lists(logged: LoggedKernel, inside: frozenset[str]) -> bool:
 
 def _is_of_one_compiler(logged: LoggedKernel, parts: CodeParts) -> bool:
     """
-    Return whether the compilation of a kernel has the kernels and functions of its cubin.
+    Return True if the compilation of a kernel has the kernels and functions of its cubin.
 
     A line about a function does not name its kernel. When compilers write at once, it may
     stand below a kernel of another compiler.

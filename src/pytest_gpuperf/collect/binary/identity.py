@@ -363,7 +363,6 @@ class _Walk:
         return self._content(index, 0, self._module.sections[index].size)
 
     def _content(self, index: int, start: int, size: int) -> object:
-        """Return the initial bytes of a part of a section, and its addresses."""
         relocations = self._module.relocations.get(index, ())
         return (
             self._module.sections[index].content[start : start + size],

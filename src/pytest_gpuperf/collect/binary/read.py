@@ -545,7 +545,6 @@ class _ImageReader:
             self.unread.append(Unread(f"code for {vendor}'s GPUs: {reason}"))
 
     def _vendors(self) -> tuple[str, ...]:
-        """Return the vendors whose code an image has. A requested chip chooses one of them."""
         image, target = self.image, self.target
         kind = _file_kind(_head(image))
         if kind != "container":

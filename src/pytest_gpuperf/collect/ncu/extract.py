@@ -351,7 +351,6 @@ class LaunchReader:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def _whole(self, metric: IMetric, kind: int, *place: int) -> _Value:
-        """Return a value as `_value` does, converting an integral float to int."""
         value = self._value(metric, kind, *place)
         if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
             value = int(value)

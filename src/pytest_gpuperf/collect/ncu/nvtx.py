@@ -341,7 +341,6 @@ def _split(text: str, mark: str, most: int = 0) -> list[str]:
 
 
 def _equal(name: str) -> _Test:
-    """Return the test for a name. An unnamed range never matches."""
     plain = _ESCAPED.sub(r"\1", name)
     return lambda range_name: bool(range_name) and range_name == plain
 

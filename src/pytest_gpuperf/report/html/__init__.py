@@ -159,7 +159,6 @@ def _byte_code() -> jinja2.BytecodeCache:
 
 
 def _visible() -> Callable[[object], object]:
-    """Return what escapes a value of a template for the terminal and HTML."""
     from markupsafe import Markup
     from markupsafe import escape as escaped
 

@@ -84,7 +84,7 @@ class ChangeAxis:
         return 0.5 + 0.5 * max(-1.0, min(1.0, share))
 
     def is_beyond(self, change: float) -> bool:
-        """Return whether a change lies past an end of the axis."""
+        """Return True if a change lies past an end of the axis."""
         return abs(_bent(change)) > self._reach
 
 
@@ -317,7 +317,7 @@ def blocks(verdict: Verdict, text: str) -> Blocks | None:
 
 
 def higher_is_better(verdict: Verdict) -> bool:
-    """Return whether a metric improves when it grows."""
+    """Return True if a metric improves when it grows."""
     estimate, metric = verdict.estimate, METRICS.get(verdict.metric)
     if estimate is not None and estimate.better is not None:
         return estimate.better == Better.HIGHER.value
