@@ -30,7 +30,6 @@ SMALL_NOUNS = {
     "collect/load": "a file of the system that stays open, and its format",
     "collect/timing/contention": "a check of the machine, not of the sampled call",
     "collect/timing/made_arguments": "calls with other arguments, which few markers ask for",
-    "collect/timing/promises": "a look at results of few kinds, which few calls return",
     "collect/timing/swallowing": "a trace of one more call, which few functions need",
 }
 LONGEST_FUNCTION = 60
