@@ -1367,15 +1367,6 @@ TRICKS: dict[str, tuple[str, str]] = {
         def test_it(gpuperf): gpuperf.measure(f)
         """,
     ),
-    "executor_map_not_read": (
-        POOL,
-        """
-        pool = concurrent.futures.ThreadPoolExecutor(1)
-        def f(x): pool.map(sorted, [x]); return len(x)
-        @fast
-        def test_it(gpuperf): gpuperf.measure(f, X)
-        """,
-    ),
     "generator_method": (
         OWN_LAZY,
         """

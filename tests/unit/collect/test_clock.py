@@ -141,3 +141,13 @@ def test_all_children_are_listed(
     monkeypatch.setattr(processor_time, "_TASKS", str(tmp_path))
 
     assert processor_time.child_pids() == pids
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts it")
+def test_the_delay_of_a_thread_never_falls() -> None:
+    """It is the time in which something else ran on the thread's processor."""
+    clock = SystemClock()
+    first_ns = clock.delay_ns()
+    sum(range(100_000))
+
+    assert 0 <= first_ns <= clock.delay_ns()

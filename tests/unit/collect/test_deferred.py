@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import operator
 import sys
 import threading
 import time
@@ -210,6 +211,12 @@ class Waiting:
 
     def evaluate(self) -> int:
         return Waiting.written.pop()
+
+    def as_list(self) -> object:
+        return operator.iadd(self.rows, [1])
+
+    def as_dict(self) -> object:
+        return operator.methodcaller("clear")(self.rows)
 
     @property
     def rest(self) -> int:

@@ -110,9 +110,9 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
             yield Content(
                 place=place,
                 kind=kind,
-                read=lambda: b"%d" % _base_of(value).__len__(value),
+                read=lambda: b"%d" % base_of(value).__len__(value),
             )
-        base = _base_of(value)
+        base = base_of(value)
         is_table = issubclass(base, dict)
         pairs = base.items(value) if is_table else enumerate(base.__iter__(value))
         for key, item in pairs if depth < _MOST_DEPTH else ():
@@ -151,11 +151,11 @@ _Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
 def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
     """Return builtins as bytes, or None if any other type is included."""
     if isinstance(value, (list, deque)):
-        items = _base_of(value).__iter__(value)
+        items = base_of(value).__iter__(value)
         value = list(islice(items, 0, None, _size_of(value) // _MOST_ITEMS + 1))
     elif isinstance(value, dict) and type(value) is not dict:
         # marshal does not accept OrderedDict, Counter or defaultdict.
-        value = dict(_base_of(value).items(value))
+        value = dict(base_of(value).items(value))
     try:
         return marshal.dumps(value, _MARSHAL)
     except ValueError:
@@ -163,7 +163,7 @@ def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what 
 
 
 def _size_of(value: list[Any] | deque[Any]) -> int:
-    base = _base_of(value)
+    base = base_of(value)
     count: int = base.__len__(value)
     # One long row may be there a thousand times.
     if _SIZED.issuperset(map(type, base.__iter__(value))):
@@ -171,7 +171,7 @@ def _size_of(value: list[Any] | deque[Any]) -> int:
     return count
 
 
-def _base_of(value: object) -> Any:  # noqa: ANN401 - a builtin class, whose items are of any
+def base_of(value: object) -> Any:  # noqa: ANN401 - a builtin class, whose items are of any
     """Return the builtin class of a container, whose own code may wait or count."""
     bases = (OrderedDict, *_CONTAINERS)  # A dict does not know the order of the first.
     return next((base for base in bases if isinstance(value, base)), type(value))

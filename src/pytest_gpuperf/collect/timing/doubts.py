@@ -11,10 +11,9 @@ from __future__ import annotations
 import operator
 import os
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, compress, count
+from itertools import chain
 from math import inf
 from types import BuiltinFunctionType, CodeType, FunctionType
 
@@ -61,13 +60,7 @@ _MOST_CALL_S = 1.0
 _LEAST_DROPPED_S = 1e-6
 # Objects of garbage of a call, on average.
 _LEAST_GARBAGE = 0.5
-# The least number of equal distances between slow calls, and their share of all.
-_PERIODS, _PERIODIC = 3, 0.8
-# Periods that are called again, and the longest pauses before such a call, which is more
-# than a turn of a scheduler, and in such a period.
-_PERIODS_AGAIN, _MOST_PAUSE_S, _PAUSES_S = 6, 0.005, 0.1
-_BYTE = 255
-# The mean of calls over their median, where the slow ones count.
+# The mean of samples over their median, where slow ones count.
 _UNEVEN = 1.5
 # Code of a function that only returns something is shorter.
 _SHORT_BYTES = 40
@@ -225,8 +218,11 @@ class Doubts:
                 less = self._uncached(probe_of, usual_s)
         yield from less
         yield from self._unread()
-        # Slow calls are interrupted more often than short ones.
-        yield from self._uneven(readings, again)
+        if sum(map(_WALL_S, readings)) >= _UNEVEN * wall_s * len(readings):
+            # Imported here, because most calls are about equally long.
+            from pytest_gpuperf.collect.timing import periods
+
+            yield from periods.notes(readings, again, self._clock)
         if garbage is not None and garbage.time_s > usual_s:
             yield from self._garbage_notes(garbage, usual_s)
         if dropped_s > max(usual_s, _LEAST_DROPPED_S):
@@ -235,18 +231,21 @@ class Doubts:
             yield from self._background(calls_count * sum(samples))
         if usual_s > _MOST_CALL_S:
             return
-        if interrupted:
-            probe = probe_of(request)
-            yield from self._elsewhere.in_children(probe.call, usual_s)
+        if interrupted and (children_ns := self._clock.children_cpu_ns()) is not None:
+            # Imported here, because few tests have children.
+            from pytest_gpuperf.collect.timing.pools import children_notes
+
+            call = probe_of(request).call
+            yield from children_notes(call, usual_s, self._clock, children_ns)
         pools = self._elsewhere.pools
         if pools is not None:
             yield from pools.notes(request, probe_of, usual_s, self._places)
         yield from self._of_output(output, probe_of, usual_s)
         if request.reference is not None or request.make is not None:
             # Imported here, because few markers have either.
-            from pytest_gpuperf.collect.timing.made_arguments import notes
+            from pytest_gpuperf.collect.timing import made_arguments
 
-            yield from notes(request, output, probe_of, usual_s)
+            yield from made_arguments.notes(request, output, probe_of, usual_s)
 
     def _of_output(
         self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
@@ -384,48 +383,6 @@ class Doubts:
             text = f"the call makes {name}(), and neither reads nor awaits it: no work is done"
             yield Note(code="lazy-result", text=text, doubt=True)
 
-    def _uneven(
-        self, readings: Sequence[Reading], again: Callable[[], Reading | None]
-    ) -> Iterator[Note]:
-        """
-        Yield a doubt if each n-th call does the work of the calls between.
-
-        A scheduler and a neighbour have a period in time, too. So calls are made again,
-        after pauses of any length, and only a period of calls is found again.
-        """
-        __tracebackhide__ = True
-        times_s = [*map(_own_s, readings)]
-        period = _period_of(times_s)
-        if not period:
-            return
-        again_s = [
-            self._after_a_pause_s(again, period) for _ in range(period * _PERIODS_AGAIN)
-        ]
-        if _period_of(again_s) != period:
-            return
-        mean_s = statistics.fmean(times_s)
-        text = (
-            f"each {period}th call takes more than {_MOST_RATIO} times as long, and the"
-            f" median leaves it out: the mean is {mean_s:.3g} s"
-        )
-        yield Note(code="uneven-calls", text=text, doubt=True, full_s=mean_s)
-
-    def _after_a_pause_s(
-        self, again: Callable[[], Reading | None], period: int
-    ) -> float:
-        """Return the own time of a call after a pause [s], or 0 if refused."""
-        __tracebackhide__ = True
-        clock, share = self._clock, int.from_bytes(os.urandom(1), "big") / _BYTE
-        clock.sleep(share * min(_MOST_PAUSE_S, _PAUSES_S / period))
-        delayed_ns = clock.delay_ns()
-        reading = again()
-        if reading is None:
-            return 0.0
-        if reading.cpu_s is not None:
-            return _own_s(reading)
-        delay_s = (clock.delay_ns() - delayed_ns) / NS_PER_S
-        return max(0.0, reading.wall_s - delay_s / reading.calls_count)
-
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
         others_s = (self._other_threads_ns() - self._others_ns) / NS_PER_S
@@ -448,28 +405,6 @@ def _names_functions(fn: FunctionType) -> bool:
     code = fn.__code__
     kinds = {*map(type, (*code.co_consts, *map(fn.__globals__.get, code.co_names)))}
     return fn.__closure__ is not None or not kinds.isdisjoint({CodeType, FunctionType})
-
-
-def _own_s(reading: Reading) -> float:
-    """Return the time of a call without that of what has interrupted it [s]."""
-    if reading.interrupted and reading.cpu_s is not None:
-        return reading.cpu_s
-    return reading.wall_s
-
-
-def _period_of(times_s: Sequence[float]) -> int:
-    """Return n if each n-th call does the work of the calls between, else 0."""
-    usual_s = statistics.median(times_s)
-    mean_s = sum(times_s) / len(times_s)
-    # Of calls below a microsecond, the one after a slow one is slow, too, on its own scale.
-    least_s = max(_MOST_RATIO * usual_s, mean_s / 2)
-    places = [*compress(count(), map(least_s.__lt__, times_s))]
-    gaps = Counter(map(operator.sub, places[1:], places))
-    period, found_count = gaps.most_common(1)[0] if gaps else (0, 0)
-    # Interruptions have no period, or come one after the other for a while.
-    expected_count = max(len(places), len(times_s) / period) if period > 1 else inf
-    is_regular = found_count >= max(_PERIODS, _PERIODIC * expected_count)
-    return period if is_regular and mean_s >= _UNEVEN * usual_s else 0
 
 
 def _finalizer_note(dropped_s: float, usual_s: float) -> Note:

@@ -56,7 +56,10 @@ _READING_MODULES = frozenset(
 # Methods of plain data that change it, and functions of those modules with an effect.
 _CHANGES = frozenset(
     {
-        *("append", "appendleft", "clear", "copyto", "discard", "extend"),
+        *("add", "append", "appendleft", "byteswap", "clear", "copyto", "delitem"),
+        *("difference_update", "discard", "dump", "extend", "iadd", "iand"),
+        *("iconcat", "imul", "intersection_update", "ior", "isub", "ixor"),
+        *("methodcaller", "symmetric_difference_update"),
         *("extendleft", "fill", "fill_diagonal", "insert", "insort", "insort_left"),
         *("insort_right", "itemset", "partition", "place", "pop", "popitem"),
         *("popleft", "put", "put_along_axis", "putmask", "remove", "resize"),

@@ -10,10 +10,9 @@ import atexit
 import sys
 import threading
 from _thread import _count as threads_count
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.timing.hidden import is_projects
 from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 
@@ -93,43 +92,6 @@ class Elsewhere:
                 doubt=True,
             )
             for part in parts
-        ]
-
-    def in_children(self, call: Callable[[], object], usual_s: float) -> list[Note]:
-        """
-        Return a doubt if child processes do the work of a call.
-
-        A server or a loader that works all the time does no more in a call than beside it.
-
-        Args:
-            call: Calls the function.
-
-            usual_s: The time of a call [s].
-        """
-        clock = self._clock
-        before_ns, begun_ns = clock.children_cpu_ns(), clock.now_ns()
-        if before_ns is None:
-            return []
-        # Imported here, because few tests have children.
-        from pytest_gpuperf.collect.timing.pools import IDLE, WATCHED_CALLS
-
-        for _ in range(WATCHED_CALLS):
-            call()
-        took_s = (clock.now_ns() - begun_ns) / NS_PER_S
-        between_ns = clock.children_cpu_ns() or 0
-        worked_ns = between_ns - before_ns
-        worked_s = worked_ns / NS_PER_S / WATCHED_CALLS
-        if worked_s <= usual_s:
-            return []
-        clock.sleep(took_s)
-        if (clock.children_cpu_ns() or 0) - between_ns > IDLE * worked_ns:
-            return []
-        text = (
-            f"the time leaves work out: child processes work for {worked_s:.3g} s a call,"
-            " in time that counts as interruptions"
-        )
-        return [
-            Note(code=WORK_ELSEWHERE, text=text, doubt=True, full_s=usual_s + worked_s)
         ]
 
     def _left_exits(self, calls_count: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pools and queues that were there before a call, and work after it."""
+"""Threads, pools, queues and child processes that work after a call, or beside it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from pytest_gpuperf.model.record import WORK_ELSEWHERE, Note
 # even on a busy machine, in one of some pauses.
 _PAUSE_S, PAUSES, _WORKING = 0.002, 5, 0.25
 # Calls in which threads and child processes are watched.
-WATCHED_CALLS = 3
+_WATCHED_CALLS = 3
 # Share of the work during or after a call that is done without one, too.
-IDLE = 0.2
+_IDLE = 0.2
+# Children do so much more than a call takes, if its time leaves their work out.
+_MOST_RATIO = 2
 # Less processor time is that of services. Threads have done what calls gave to them after so
 # many pauses, unless they work all the time.
 _BUSY_NS, _REST_PAUSES = 5_000_000, 1_000
@@ -107,13 +109,13 @@ class Pools:
         if not self._come_to_rest():
             return 0.0
         worked_ns = 0
-        for _ in range(WATCHED_CALLS):
+        for _ in range(_WATCHED_CALLS):
             # A thread with work of its own, or of `setup`, works without a call, too.
             idle_ns, after_ns = self._after_ns(idle), self._after_ns(call)
-            if idle_ns is None or after_ns is None or idle_ns > IDLE * after_ns:
+            if idle_ns is None or after_ns is None or idle_ns > _IDLE * after_ns:
                 return 0.0
             worked_ns += after_ns
-        return worked_ns / NS_PER_S / WATCHED_CALLS
+        return worked_ns / NS_PER_S / _WATCHED_CALLS
 
     def _after_ns(self, call: Callable[[], object]) -> int | None:
         """Return the work from the end of a call until the threads rest [ns], or None."""
@@ -149,6 +151,44 @@ def work_in_a_pause(clock: Clock, ids: Sequence[int]) -> bool:
     before_ns = clock.threads_cpu_ns(ids)
     clock.sleep(_PAUSE_S)
     return clock.threads_cpu_ns(ids) - before_ns > _WORKING * _PAUSE_S * NS_PER_S
+
+
+def children_notes(
+    call: Callable[[], object], usual_s: float, clock: Clock, before_ns: int
+) -> list[Note]:
+    """
+    Return a doubt if child processes do the work of a call.
+
+    A server or a loader that works all the time does no more in a call than beside it.
+
+    Args:
+        call: Calls the function.
+
+        usual_s: The time of a call [s].
+
+        clock: The clock.
+
+        before_ns: The processor time of child processes [ns].
+    """
+    begun_ns = clock.now_ns()
+    for _ in range(_WATCHED_CALLS):
+        call()
+    took_s = (clock.now_ns() - begun_ns) / NS_PER_S
+    between_ns = clock.children_cpu_ns() or 0
+    worked_ns = between_ns - before_ns
+    worked_s = worked_ns / NS_PER_S / _WATCHED_CALLS
+    # Where the call waits for it, the work of a child is most of its time.
+    if worked_s <= _MOST_RATIO * usual_s:
+        return []
+    clock.sleep(took_s)
+    if (clock.children_cpu_ns() or 0) - between_ns > _IDLE * worked_ns:
+        return []
+    text = (
+        f"the time leaves work out: child processes work for {worked_s:.3g} s a call,"
+        " in time that counts as interruptions"
+    )
+    full_s = usual_s + worked_s
+    return [Note(code=WORK_ELSEWHERE, text=text, doubt=True, full_s=full_s)]
 
 
 def _fill(places: Sequence[Place]) -> bool:

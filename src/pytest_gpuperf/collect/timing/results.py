@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from inspect import GEN_CREATED, getgeneratorstate
-from io import BytesIO, IOBase, StringIO
-from itertools import chain, count, cycle, groupby, islice, repeat
+from io import IOBase
+from itertools import chain, count, cycle, islice, repeat
 from types import BuiltinFunctionType, CoroutineType, FunctionType, MethodType
 from typing import Any
 from weakref import getweakrefcount
 
 from pytest_gpuperf.collect.base import PLAIN_TYPES, members_of
-from pytest_gpuperf.collect.timing.contents import held_by, items_left
+from pytest_gpuperf.collect.timing.contents import held_by
 from pytest_gpuperf.collect.timing.hidden import is_projects
 
 _GROUPS = (list, tuple, set, frozenset, deque)
@@ -27,9 +25,6 @@ _IDLE: tuple[type, ...] = (
     *(IOBase, count, cycle, repeat, type(reversed([]))),
     *(type(iter(each)) for each in _BUILTIN),
 )
-# Iterators that let go of what they read at its end, and those that end with any of it.
-_LETTING_GO = (chain, islice, type(iter(int, 1)))
-_ENDING_WITH = (enumerate, filter, groupby, map, zip, type(next(groupby([0]))[1]))
 # Classes of work that goes on elsewhere, with a method, and its answer while it does.
 _PENDING = (
     ("concurrent.futures", "Future", "done", False),
@@ -44,7 +39,6 @@ _FUNCTIONS = (BuiltinFunctionType, FunctionType, MethodType, partial)
 _FEW = 10  # members of a result that may be an object and what belongs to it
 # Members of a result that are looked at.
 _MOST_MEMBERS = 100
-_MOST_LEVELS = 3
 
 
 def promised(output: object, given: Iterable[object], now_ns: Callable[[], int]) -> str:
@@ -69,9 +63,17 @@ def promised(output: object, given: Iterable[object], now_ns: Callable[[], int])
         members += islice(chain.from_iterable(deeper), _MOST_MEMBERS)
     given_ids = set(map(id, given))
     if any(map(_promises, {type(output), *map(type, members)})):
+        # Imported here, because few results may be promises.
+        from pytest_gpuperf.collect.timing.promises import is_open
+
         for value in chain((output,), members):
-            if id(value) not in given_ids and _is_open(value, now_ns):
-                name = type(value).__name__
+            kind: type = type(value)
+            if (
+                id(value) not in given_ids
+                and _promises(kind)
+                and is_open(value, _end_of(kind), now_ns)
+            ):
+                name = kind.__name__
                 return f"{'' if value is output else 'a result with '}{_article(name)} {name}"
     return ""
 
@@ -141,67 +143,6 @@ def _end_of(kind: type) -> tuple[str, object] | None:
         if known is not None and issubclass(kind, known):
             return method, answer
     return None
-
-
-def _is_open(value: Any, now_ns: Callable[[], int]) -> bool:  # noqa: ANN401 - any member of a result
-    kind: type = type(value)
-    if not _promises(kind):
-        return False
-    pending = _end_of(kind)
-    if pending is not None:
-        method, answer = pending
-        return getattr(value, method)() is answer
-    if isinstance(value, _GROUPS):
-        # A container that holds its items may give them in any way.
-        base: Any = next(base for base in _GROUPS if isinstance(value, base))
-        return base.__len__(value) == 0 and _gives_items(value, now_ns)
-    if hasattr(kind, "__dask_graph__"):
-        return value.__dask_graph__() is not None
-    if _is_block(kind):
-        made_by = getattr(value, "gen", None)
-        return made_by is not None and getgeneratorstate(made_by) == GEN_CREATED
-    # A cursor of a database without columns has done its work.
-    is_cursor = hasattr(kind, "description") and not is_projects(kind.__module__)
-    has_columns = not is_cursor or value.description is not None
-    return has_columns and not _is_used_up(value, _MOST_LEVELS)
-
-
-def _gives_items(value: Iterable[object], now_ns: Callable[[], int]) -> bool:
-    """Return True if the code of a container without items makes some, and has no effect."""
-    # Imported here, because few results are such containers.
-    from pytest_gpuperf.collect.timing.effects import Proof, Stopped, value_of
-
-    if not Proof(value).has_no_effect(type(value).__iter__):
-        return False
-    try:
-        return bool(value_of(lambda: any(True for _ in value), now_ns))
-    except Stopped:
-        return True
-
-
-def _is_used_up(value: object, levels: int) -> bool:
-    """Return True for an iterator with nothing left, which is not asked for more."""
-    kind = type(value)
-    if isinstance(value, IOBase):
-        return value.closed or _is_at_end(value)
-    left = items_left(value)
-    if left is not None or levels <= 0:
-        return left == 0
-    held = gc.get_referents(value)
-    held += chain.from_iterable(each for each in held if type(each) is tuple)
-    if kind.__module__ == "sqlite3":
-        return not any(type(each).__name__ == "Statement" for each in held)
-    if kind in _LETTING_GO:
-        return not any(type(each) is not type for each in held)
-    sources = [each for each in held if isinstance(each, (Iterator, IOBase))]
-    is_builtin = kind in _ENDING_WITH or kind.__module__ == "_csv"
-    return is_builtin and any(_is_used_up(each, levels - 1) for each in sources)
-
-
-def _is_at_end(file: Any) -> bool:  # noqa: ANN401 - any file
-    if type(file) not in {BytesIO, StringIO}:
-        return False
-    return bool(file.tell() >= len(file.getvalue()))
 
 
 def is_nothing(output: object) -> bool:

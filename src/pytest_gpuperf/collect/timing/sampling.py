@@ -543,6 +543,7 @@ class CallSampler:
                 *chosen.notes,
                 *notes,
                 *self._sample_notes(samples, best),
+                *(() if _parts() == _AS_LOADED else (_REPLACED,)),
                 *waiting_notes,
                 *(() if self._contention is None else self._contention.notes()),
                 *traced,
@@ -872,8 +873,6 @@ class CallSampler:
 
     def _sample_notes(self, samples: Sequence[float], source: str) -> Iterator[Note]:
         request, middle_s = self._request, statistics.median(samples)
-        if _parts() != _AS_LOADED:
-            yield _REPLACED
         is_cold = request.cache_asked and request.cache == CacheMode.COLD
         if is_cold and self._cache_mode is CacheMode.UNTOUCHED:
             text = (
