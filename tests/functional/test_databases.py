@@ -357,6 +357,25 @@ def test_a_session_that_is_sent_is_not_lost(project: Project) -> None:
     assert "1 session of 3 tests" in listed.stdout
 
 
+def test_nothing_is_sent_with_a_damaged_file(project: Project) -> None:
+    """So that the same command works once the file is mended or left out."""
+    project.store(sessions=1)
+    command("baseline", "copy", ".gpuperf", "good.json", folder=project.path)
+    project.write('{"schema": ', "bad.json")
+    place = "sqlite:///perf.db"
+    command("baseline", "migrate", place, folder=project.path)
+    sending = ("baseline", "send", place, "good.json", "bad.json")
+    refused = command(*sending, folder=project.path)
+    (project.path / "bad.json").write_bytes((project.path / "good.json").read_bytes())
+    sent = command(*sending, folder=project.path)
+
+    assert (refused.returncode, sent.returncode) == (4, 0)
+    assert "bad.json" in refused.stderr
+    assert "sent 2 sessions" in sent.stdout
+    listed = command("baseline", "list", place, folder=project.path)
+    assert "1 session of 3 tests" in listed.stdout
+
+
 def test_projects_of_one_database_do_not_see_each_other(
     project: Project, place: str
 ) -> None:

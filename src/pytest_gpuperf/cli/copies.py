@@ -96,12 +96,19 @@ def send(arguments: argparse.Namespace) -> int:
     if not files:
         message = f"there is no session to send in {UNSENT}"
         raise ConfigError(message, remedy="name a file that a run has kept")
-    kept = [(Path(name), opened(name)) for name in files]
+    # All are read before the first is sent and removed: the same command can be repeated
+    # after a damaged file was mended.
+    kept = []
+    for name in files:
+        store = opened(name)
+        kept.append((Path(name), _by_session(store, store.slugs(), None)))
     target = open_store(arguments.store, ".")
     shown = masked(arguments.store)
     sent = 0
-    for path, store in kept:
-        sent += _copied(store, store.slugs(), target)
+    for path, by_session in kept:
+        for changes in by_session:
+            target.write_all(changes)
+        sent += len(by_session)
         path.unlink()
     count = display.plural(sent, "session")
     return print_table(
