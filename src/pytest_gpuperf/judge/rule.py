@@ -193,7 +193,8 @@ def rule(
     )
     is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
     if (outcome, reason) in _DOUBTED and not is_exact:
-        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
+        moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0, moved=moved)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
@@ -262,7 +263,7 @@ _SLOW_READS = (
 
 
 def _doubt_of(
-    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float
+    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float, *, moved: bool
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return a cause outside the code that may explain a change, or None."""
     # Needed only where a value moved.
@@ -271,6 +272,7 @@ def _doubt_of(
         text_of_disk,
         text_of_interruptions,
         text_of_oversubscription,
+        text_of_youth,
     )
 
     compared = comparison_of(case, policy, ruling.confirmation)
@@ -290,7 +292,9 @@ def _doubt_of(
         text = text_of_interruptions(case, ruling.confirmation, ruling.worsening)
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
-    return None
+    if moved and abs(ruling.worsening) < policy.young_change:
+        text = text_of_youth(case, policy)
+    return (Cause.YOUNG_BASELINE, VerdictEvidence(lines=(text,))) if text else None
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:
@@ -467,7 +471,7 @@ def _agree(case: Case, ruling: Ruling) -> bool:
         return False
     if suite is None or suite.value <= 0 or both.alone.measured <= 0:
         return False
-    apart = abs(math.log(both.alone.measured / suite.value))
+    apart = abs(math.log(both.alone.measured) - math.log(suite.value))
     return apart < _ALIKE * math.log1p(abs(ruling.change.effect or 0.0))
 
 

@@ -213,7 +213,7 @@ class Waiting:
         return Waiting.written.pop()
 
     def as_list(self) -> object:
-        return operator.iadd(self.rows, [1])
+        return operator.iadd(self.rows, [1])  # type: ignore[no-untyped-call]
 
     def as_dict(self) -> object:
         return operator.methodcaller("clear")(self.rows)

@@ -92,7 +92,7 @@ CLOSED = Void(
 )
 
 
-def install_older(python: Sequence[int] = sys.version_info) -> str:
+def install_older(python: tuple[int, ...] = sys.version_info[:2]) -> str:
     """Return how to get a CUPTI that works with a driver of CUDA 12."""
     if tuple(python[:2]) <= _OLDER_PYTHON:
         return _INSTALL_OLDER
@@ -297,16 +297,17 @@ def _registered(
     handle, shared = subscribe(cupti, callback)
     with contextlib.ExitStack() as ending:
         _later(ending, failures_of(cupti), cupti.unsubscribe, handle)
-        if shared:
-            calls = subscriber_calls(cupti, handle)
-            try:
+        calls = subscriber_calls(cupti, handle) if shared else process_calls(cupti)
+        try:
+            if shared:
                 calls.now_ns()  # 13.2 lacks this one.
-                calls.register(_requested, completed)
-            except RuntimeError:
-                ending.close()
-                handle, shared = _subscribe(cupti, callback, shared=False), False
-                _later(ending, failures_of(cupti), cupti.unsubscribe, handle)
-        if not shared:
+            calls.register(_requested, completed)
+        except RuntimeError:
+            if not shared:
+                raise
+            ending.close()
+            handle = _subscribe(cupti, callback, shared=False)
+            _later(ending, failures_of(cupti), cupti.unsubscribe, handle)
             calls = process_calls(cupti)
             calls.register(_requested, completed)
         undo.push(ending.pop_all())
