@@ -18,7 +18,7 @@ from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import MachineShift, Measured, Run
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Cause, Outcome
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.memory import damage_remedy
 from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
@@ -39,6 +39,8 @@ _USUAL_PAUSE_S = 30.0
 _PARAMETERS_DIGEST = attrgetter("parameters_digest")
 # The name of the missing metric if a whole process does not count.
 _THE_TEST = "the test"
+# Causes of a change outside the code, which may end.
+_OF_MACHINE = frozenset({Cause.NOISY_MACHINE, Cause.SEEN_BEFORE, Cause.YOUNG_BASELINE})
 # The largest fraction of a run's time spent on such reports.
 _REPORT_FRACTION = 0.02
 
@@ -245,7 +247,16 @@ def _tell_of_identity(suite: Suite) -> None:
         from pytest_gpuperf.report import notices
 
         suite.remark(notices.changed_tests(changed))
-    gained = dict.fromkeys(str(v.key) for v in improved if not changed_test(v))
+    doubted = [str(v.key) for v in improved if v.cause in _OF_MACHINE]
+    if doubted and suite.config.update is not Update.ALL:
+        from pytest_gpuperf.report import notices
+
+        suite.remark(notices.doubted_gains(doubted))
+    gained = dict.fromkeys(
+        str(v.key)
+        for v in improved
+        if not changed_test(v) and v.cause not in _OF_MACHINE
+    )
     if gained and suite.config.update in {None, Update.NEW}:
         # Needed only for stores, and one is open.
         from pytest_gpuperf.baseline.store import storing_command

@@ -148,6 +148,14 @@ def changed_tests(names: Sequence[str]) -> str:
     )
 
 
+def doubted_gains(names: Sequence[str]) -> str:
+    """Return the line about improvements that the machine may have caused."""
+    return (
+        "the machine may have made these faster, so they are stored only by "
+        f"--gpuperf-update=all: {escape(display.some_of(names))}"
+    )
+
+
 def unstored_gains(names: Sequence[str], command: str) -> str:
     """
     Return the line about improvements that the baseline does not have.
