@@ -45,7 +45,7 @@ _ROWS = 20_000
 _LEAST_COPIED = 200
 _UNREACHABLE = (
     "start the server, or check its name, the user and the password (PGPASSWORD, "
-    "~/.pgpass or a service)"
+    "~/.pgpass or a service); if it has too many clients, wait until some have ended"
 )
 
 
