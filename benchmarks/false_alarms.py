@@ -465,7 +465,7 @@ def _stored(suite: Suite, column: int) -> tuple[StoredValue, ...]:
         alone = suite.stored_alone[number][:, column].tolist() if timed else ()
         cores = suite.stored_cores[number]
         session = Session(
-            id=f"{number}", started_unix_s=3600.0 * number, host="h", ran_count=ran
+            id=f"{number}", started_unix_s=number, host="h", ran_count=ran
         )
         values.append(
             StoredValue(
@@ -500,7 +500,7 @@ def _case(suite: Suite, column: int, planted: float) -> Case:
     value = _value(
         suite, [suite.first[column] + planted], cores=_of_column(suite.core, column)
     )
-    now = Session(id="now", started_unix_s=1e6, host="h", ran_count=_PART)
+    now = Session(id="now", started_unix_s=1e3, host="h", ran_count=_PART)
     return Case(
         key=RecordKey(test_id=f"{column}"),
         metric=METRICS["time"],

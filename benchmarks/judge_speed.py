@@ -46,8 +46,7 @@ def cases(test_count: int) -> list[Case]:
     """Return a suite whose tests did not change."""
     draw = random.Random(1)  # noqa: S311 - a simulation
     sessions = [
-        Session(id=f"s{i}", started_unix_s=3600.0 * i, host="h")
-        for i in range(_SESSIONS)
+        Session(id=f"s{i}", started_unix_s=float(i), host="h") for i in range(_SESSIONS)
     ]
     return [
         _case(RecordKey(test_id=f"test_suite.py::test_{i}"), name, sessions, draw)

@@ -106,11 +106,6 @@ class Policy(Frozen, frozen=True, kw_only=True):
         most_refilling: Largest slowdown of unchanged code whose samples were all interrupted
             [fraction].
 
-        young_s: Time between the first and the last stored session [s] below which states
-            of the machine that last longer are unknown.
-
-        young_change: Largest change of unchanged code between such states [fraction].
-
         blind_limits: Largest detectable change, as a multiple of the limit, with which a
             value is still called unchanged. For limits set by the user.
 
@@ -150,10 +145,6 @@ class Policy(Frozen, frozen=True, kw_only=True):
     cache_slowdown: float = 2.0
     # A collection of all garbage, the slowest of 40 bodies, took up to 3.2 times its time.
     most_refilling: float = 3.0
-    young_s: float = 3600.0
-    # numpy's argsort took 18 % longer for a quarter of an hour in all processes, until the
-    # pages of its library were read into other memory.
-    young_change: float = 0.2
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True

@@ -12,7 +12,6 @@ from pytest_gpuperf.judge.case import (
     Policy,
 )
 from pytest_gpuperf.model.change import Change, Comparison
-from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import SeenValue
 
 if TYPE_CHECKING:
@@ -148,19 +147,6 @@ def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
     if not is_explained or abs(shift) <= policy.disk_shift:
         return ""
     return f"the disk is {1 + shift:.3g} times as slow as in the stored sessions"
-
-
-def text_of_youth(case: Case, policy: Policy) -> str:
-    """Return the sentence on stored sessions of a host time within a short time, or ""."""
-    times = [stored.session.started_unix_s for stored in case.stored]
-    span_s = max(times) - min(times)
-    of_host = case.bound_class is BoundClass.HOST and not case.counts
-    if not of_host or case.metric.unit != "s" or span_s >= policy.young_s:
-        return ""
-    return (
-        f"all stored sessions began within {span_s:.3g} s, and states of a machine last "
-        "longer: the place of a library in memory slows unchanged code down by up to 18 %"
-    )
 
 
 def text_of_interruptions(

@@ -48,11 +48,6 @@ _OF_SIDES = {
     Sameness.SAME: Clue.SAME_ON_BOTH_SIDES,
 }
 _OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})
-# Causes that show a change, but not of what. Alone and in the suite, a test may have two
-# values, of which both are sure.
-_OF_NO_ORIGIN = frozenset(
-    {Cause.OTHER_ALONE, Cause.LOOKED_BETTER, Cause.YOUNG_BASELINE}
-)
 # Reasons of a worsening that more data may decide.
 _OPEN = frozenset({Reason.NOT_SIGNIFICANT, Reason.NOT_CONFIRMED, Reason.BLOCKS_DIFFER})
 
@@ -167,7 +162,10 @@ def _of_undecided(verdict: Verdict) -> OriginEvidence | None:
     if cause in _OF_CAUSES:
         origin, clue = _OF_CAUSES[cause]
         return OriginEvidence(origin=origin, clue=clue)
-    if code not in _OPEN or cause in _OF_NO_ORIGIN:
+    # Alone and in the suite, the test had two values, and both are sure.
+    if code not in _OPEN or cause is Cause.OTHER_ALONE:
+        return None
+    if cause is Cause.LOOKED_BETTER:
         return None
     repeated = verdict.confirmations
     is_noise = repeated or code is not Reason.NOT_CONFIRMED

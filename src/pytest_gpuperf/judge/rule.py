@@ -193,8 +193,7 @@ def rule(
     )
     is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
     if (outcome, reason) in _DOUBTED and not is_exact:
-        moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
-        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0, moved=moved)
+        doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
@@ -263,7 +262,7 @@ _SLOW_READS = (
 
 
 def _doubt_of(
-    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float, *, moved: bool
+    case: Case, ruling: Ruling, policy: Policy, cache_slowdown: float
 ) -> tuple[Cause, VerdictEvidence] | None:
     """Return a cause outside the code that may explain a change, or None."""
     # Needed only where a value moved.
@@ -272,7 +271,6 @@ def _doubt_of(
         text_of_disk,
         text_of_interruptions,
         text_of_oversubscription,
-        text_of_youth,
     )
 
     compared = comparison_of(case, policy, ruling.confirmation)
@@ -292,9 +290,7 @@ def _doubt_of(
         text = text_of_interruptions(case, ruling.confirmation, ruling.worsening)
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
-    if moved and abs(ruling.worsening) < policy.young_change:
-        text = text_of_youth(case, policy)
-    return (Cause.YOUNG_BASELINE, VerdictEvidence(lines=(text,))) if text else None
+    return None
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:

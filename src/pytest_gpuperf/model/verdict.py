@@ -112,9 +112,6 @@ class Cause(str, Enum):
     # Only with the part of a time by events that may be the host's launch.
     STRADDLES_LAUNCH = "straddles-launch"
     STOPPED = "stopped"  # A comparison, by Ctrl-C or an error.
-    # All stored sessions were measured within so short a time that states of the machine
-    # which last longer are unknown.
-    YOUNG_BASELINE = "young-baseline"
 
 
 class Origin(str, Enum):

@@ -149,10 +149,6 @@ _ON_ITS_MACHINE = (
     "sessions of all machines"
 )
 _BY_REVISION = "compare it with a revision on this machine (--gpuperf-against={commit})"
-_AT_OTHER_TIMES = (
-    "store a session at another time with --gpuperf-update=new -o gpuperf_sessions=10, or "
-    f"{_BY_REVISION}"
-)
 _Case = tuple[Reason, "Cause | None"]
 
 # Remedies of pytest's verdicts. Fields in braces are filled in from the evidence.
@@ -238,8 +234,6 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "find the cause of the different times, such as threads, a disk or a cache; "
             f"or {_BY_REVISION}"
         ),
-        (Reason.NOT_SIGNIFICANT, Cause.YOUNG_BASELINE): _AT_OTHER_TIMES,
-        (Reason.NOT_CONFIRMED, Cause.YOUNG_BASELINE): _AT_OTHER_TIMES,
         (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
             f"store sessions of a calmer machine, or {_BY_REVISION}"
         ),
@@ -398,9 +392,6 @@ _OF_OTHERS: Mapping[Cause | None, str] = {
     ),
     Cause.SEEN_BEFORE: (
         "It changed by more than the limit, but stored sessions were like that, too."
-    ),
-    Cause.YOUNG_BASELINE: (
-        "It changed by more than the limit, but all stored sessions are of one hour."
     ),
 }
 # Printed behind a change that differs from the plain difference of the two values.

@@ -46,7 +46,7 @@ def record(*estimates: Estimate, **fields: Any) -> Record:
 def session(number: int) -> Session:
     """A stored session."""
     return Session(
-        id=f"s{number}", started_unix_s=3600.0 * number, host="h", commit=f"c{number}"
+        id=f"s{number}", started_unix_s=float(number), host="h", commit=f"c{number}"
     )
 
 

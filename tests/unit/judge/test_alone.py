@@ -362,7 +362,7 @@ def test_a_control_that_is_far_off_alone_moves_nothing() -> None:
 
 def of_session(subject: Case, ran_count: int | None, stored_count: int | None) -> Case:
     """The same, with the tests that this run and the stored sessions ran."""
-    now = Session(id="now", started_unix_s=9e4, host="h", ran_count=ran_count)
+    now = Session(id="now", started_unix_s=9.0, host="h", ran_count=ran_count)
     several = tuple(
         replace(s, session=replace(s.session, ran_count=stored_count))
         for s in subject.stored

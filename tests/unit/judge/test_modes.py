@@ -241,39 +241,6 @@ def test_a_disk_that_became_slow_regresses_nothing(
 
 
 @pytest.mark.parametrize(
-    ("now", "apart_s", "bound_class", "outcome"),
-    [
-        (1.15, 20.0, BoundClass.HOST, Outcome.INCONCLUSIVE),
-        (1.15, 1000.0, BoundClass.HOST, Outcome.REGRESSED),
-        (1.3, 20.0, BoundClass.HOST, Outcome.REGRESSED),
-        (1.15, 20.0, BoundClass.WAIT, Outcome.REGRESSED),
-        (0.85, 20.0, BoundClass.HOST, Outcome.IMPROVED),
-    ],
-)
-def test_sessions_of_one_hour_do_not_show_longer_states_of_a_machine(
-    now: float, apart_s: float, bound_class: BoundClass, outcome: Outcome
-) -> None:
-    """A small change may be such a state, in all processes of the machine alike."""
-    subject = case(now, FAST, bound_class=bound_class)
-    sessions = tuple(
-        replace(s, session=replace(s.session, started_unix_s=apart_s * place))
-        for place, s in enumerate(subject.stored)
-    )
-    subject = replace(subject, stored=sessions)
-    fresh = {subject.name: confirmation(*[now * (1 + n / 1e3) for n in range(5)])}
-    (verdict,) = settle([subject], fresh)
-
-    is_young = apart_s == 20.0 and bound_class is BoundClass.HOST and now < 1.2
-    assert verdict.outcome is outcome
-    assert (verdict.cause is Cause.YOUNG_BASELINE) is is_young
-    if is_young:
-        assert verdict.evidence is not None
-        assert "began within 140 s" in verdict.evidence.lines[0]
-    if outcome is Outcome.IMPROVED:
-        assert verdict.reason is Reason.NOT_CONFIRMED
-
-
-@pytest.mark.parametrize(
     ("reads", "test", "bound_class", "outcome"),
     [
         (6.0, 2.5, BoundClass.HOST, Outcome.INCONCLUSIVE),

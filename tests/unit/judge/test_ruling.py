@@ -179,7 +179,7 @@ def test_a_verdict_says_what_it_is_of() -> None:
     assert (found.key, found.metric, found.threshold) == (KEY, "time", 0.05)
     assert found.estimate == estimate(1.2)
     assert found.baseline is not None
-    assert (found.baseline.first_unix_s, found.baseline.last_unix_s) == (0.0, 14400.0)
+    assert (found.baseline.first_unix_s, found.baseline.last_unix_s) == (0.0, 4.0)
     assert found.baseline.moved == MOVED
 
 

@@ -69,7 +69,7 @@ def test_a_machine_without_a_gpu_says_why() -> None:
 
     assert found.peaks == ()
     assert found.condition.state is not Readiness.READY
-    assert found.remarks[0] == "the driver lists no GPU."
+    assert found.remarks[0] == "No peaks of a GPU: the driver lists no GPU."
 
 
 def test_what_was_measured_is_kept_and_shown(kept: Path) -> None:

@@ -632,17 +632,6 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name more run files",
     ),
     (
-        verdict(
-            Reason.NOT_SIGNIFICANT, Cause.YOUNG_BASELINE, lines=("began within 81 s",)
-        ),
-        ("began within 81 s",),
-        (
-            "store a session at another time with --gpuperf-update=new -o "
-            f"gpuperf_sessions=10, or {BY_ANY_REVISION}"
-        ),
-        "name more run files",
-    ),
-    (
         verdict(Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE),
         (ALIKE,),
         f"store sessions of a calmer machine, or {BY_ANY_REVISION}",
