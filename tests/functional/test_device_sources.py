@@ -134,7 +134,9 @@ def test_a_host_time_of_another_gpu_is_incomparable(project: Project) -> None:
     script.write_text(script.read_text("utf-8").replace("H200", "H100 PCIe"), "utf-8")
     said = run(project, host, "--gpuperf-baseline=.gpuperf")
 
-    assert {outcome for _, outcome in project.outcomes()} == {"incomparable"}, said
+    # A busy machine can make a value too noisy to be stored, and its test stays new.
+    outcomes = {outcome for _, outcome in project.outcomes()} - {"new"}
+    assert outcomes == {"incomparable"}, said
 
 
 def test_a_source_that_cannot_be_used_is_an_error_by_name(project: Project) -> None:

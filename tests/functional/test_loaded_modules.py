@@ -13,6 +13,8 @@ from fakes.project import Project
 # are remedies (what was meant by a wrong value, what an unmeasured test needs), and files
 # that stay open while tests run.
 MOST_MODULES, MOST_LINES = 128, 49_400
+# Loaded where a busy machine makes some samples much longer than the others.
+BY_NOISE = "pytest_gpuperf.collect.timing.periods"
 # Whole rooms and libraries that such a run needs nothing of.
 NEVER = (
     "jinja2",
@@ -71,7 +73,9 @@ def test_a_plain_gate_run_loads_what_it_needs(project: Project) -> None:
     lines = (project.path / "modules.txt").read_text("utf-8").splitlines()
     loaded = dict(line.split(" ", 1) for line in lines)
     ours = {
-        name: file for name, file in loaded.items() if name.startswith("pytest_gpuperf")
+        name: file
+        for name, file in loaded.items()
+        if name.startswith("pytest_gpuperf") and name != BY_NOISE
     }
     needless = [
         name

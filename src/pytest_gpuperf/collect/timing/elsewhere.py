@@ -24,6 +24,8 @@ _POOLS = ("concurrent.futures", "multiprocessing.pool")
 # Calls of which each may leave a thread or an exit handler.
 _LEAST_CALLS = 3
 _SHARE = 0.5
+# The module of event loops that has their tasks.
+_TASKS = "asyncio.tasks"
 
 
 class Elsewhere:
@@ -49,7 +51,8 @@ class Elsewhere:
         """Note the threads and exit handlers before the first sample."""
         self._threads_count = threads_count()
         self._exits_count = atexit._ncallbacks()  # noqa: SLF001 - as above
-        self._tasks_count = _tasks_count()
+        # Most programs have no event loop.
+        self._tasks_count = _tasks_count() if _TASKS in sys.modules else 0
         threads = [*filter(_may_be_given_work, self._before)]
         if threads:
             # Imported here, because few tests have threads.
@@ -65,7 +68,9 @@ class Elsewhere:
             calls_count: Calls since `begin`, >= 1.
         """
         count = threads_count()
-        leaves_tasks = _is_each(_tasks_count() - self._tasks_count, calls_count)
+        leaves_tasks = _TASKS in sys.modules and _is_each(
+            _tasks_count() - self._tasks_count, calls_count
+        )
         # The usual call ends here.
         if (
             count <= self._first_count
@@ -116,9 +121,7 @@ def _may_be_given_work(thread: threading.Thread) -> bool:
 
 def _tasks_count() -> int:
     """Return the number of tasks of asyncio that have not ended, or 0 if unknown."""
-    tasks: Any = sys.modules.get("asyncio.tasks")
-    if tasks is None:
-        return 0
+    tasks: Any = sys.modules[_TASKS]
     # Python 3.12 has renamed it. The public function knows the tasks of one loop.
     known: Any = getattr(tasks, "_all_tasks", getattr(tasks, "_scheduled_tasks", ()))
     return sum(not task.done() for task in [*known])

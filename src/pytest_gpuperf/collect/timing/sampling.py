@@ -629,7 +629,7 @@ class CallSampler:
                 samples,
                 first_call_s=self.first_call_s,
                 readings=self.readings,
-                again=partial(self._sample_again, self._next_alike(), calls_count),
+                again=partial(self._sample_again, self._next_call, calls_count),
                 garbage=self._garbage(),
                 dropped_s=self._finalized_s(),
                 calls_count=calls_count,
@@ -641,18 +641,14 @@ class CallSampler:
         finally:
             self._output, self._batch_count = kept
 
-    def _next_alike(self) -> Callable[[], Callable[[], object]]:
-        """Return the function with its arguments, of a pool with the first entry each time."""
-        pool = self._request.inputs
-        if pool is None or len(pool) <= 1:
-            return self._next_call
-        return calls(replace(self._request, inputs=pool[:1]))
-
     def _sample_again(
         self, next_call: Callable[[], Callable[[], object]], calls_count: int
     ) -> Reading | None:
-        """Return a reading taken as the samples were, after other extra calls."""
+        """Return a reading taken as the samples were, with equal inputs, after extra calls."""
         __tracebackhide__ = True
+        pool = self._request.inputs
+        if pool is not None and len(pool) > 1:
+            next_call = calls(replace(self._request, inputs=pool[:1]))
         self._next_call, self._batch_count = next_call, calls_count
         reading = self.sample()
         if self.on_device:
