@@ -401,6 +401,8 @@ def unsettled(output: object) -> list[Callable[[], object]]:
 @calls_the_test
 def settle(output: object) -> None:
     """Wait until an output has been computed."""
+    if type(output) in PLAIN_TYPES:
+        return
     for wait in unsettled(output):
         wait()
 

@@ -405,10 +405,12 @@ def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
         if weight > _INVISIBLE * p_value
     ]
     target = math.log(p_value)
+    weights, errors, dofs = [*zip(*scaled, strict=True)] or [(), (), ()]
 
     def excess(log_difference: float) -> float:
-        difference = math.exp(log_difference)
-        tails = [(weight, dof, difference / error) for weight, error, dof in scaled]
+        # Without a comprehension, which would be a call for each step of each test.
+        ratios = map(math.exp(log_difference).__truediv__, errors)
+        tails = zip(weights, dofs, ratios, strict=True)
         return math.log(mixed_tail(tails) or _LEAST_P) - target
 
     low = high = math.log(sum(weight * error for weight, error, _ in scaled))

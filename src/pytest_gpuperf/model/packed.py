@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
-from operator import attrgetter
+from operator import attrgetter, getitem
 from types import MappingProxyType
 from typing import TypeVar, overload
 
@@ -188,7 +188,9 @@ class SessionValues(Sequence[SessionValue]):
             if place in self.odd:
                 yield self.odd[place]
                 continue
-            runs, widths, clocks, *cores = (tuple(c[start:end]) for c in columns)
+            # Without a generator, whose steps are calls.
+            parts = map(getitem, columns, repeat(slice(start, end)))
+            runs, widths, clocks, *cores = map(tuple, parts)
             yield from with_checked(
                 [self._like] if self._like is not None else [],
                 run_values=[runs],

@@ -366,22 +366,28 @@ class Doubts:
         full_s = usual_s + garbage.time_s
         yield Note(code="leaves-garbage", text=text, doubt=True, full_s=full_s)
 
-    def _unread(self) -> Iterator[Note]:
-        """Yield a doubt if a generator or a coroutine is made and dropped."""
+    def _unread(self) -> list[Note]:
+        """Return a doubt if a generator or a coroutine is made and dropped."""
         name, fn = "", self._request.fn
-        if type(fn) is BuiltinFunctionType or (
-            type(fn) is FunctionType and not _names_functions(fn)
-        ):
-            return
+        if type(fn) is BuiltinFunctionType:
+            return []
+        if type(fn) is FunctionType and fn.__closure__ is None:
+            code = fn.__code__
+            named = (*code.co_consts, *map(fn.__globals__.get, code.co_names))
+            if {CodeType, FunctionType}.isdisjoint(map(type, named)):
+                return []  # It calls no function that is written in Python.
         # Imported here, because many functions call none of the project.
         from pytest_gpuperf.collect.timing.unread import unread
 
         # An object of the test may raise when it is looked at.
         with suppress(Exception):
             name = unread(fn)
-        if name:
-            text = f"the call makes {name}(), and neither reads nor awaits it: no work is done"
-            yield Note(code="lazy-result", text=text, doubt=True)
+        if not name:
+            return []
+        text = (
+            f"the call makes {name}(), and neither reads nor awaits it: no work is done"
+        )
+        return [Note(code="lazy-result", text=text, doubt=True)]
 
     def _background(self, samples_s: float) -> Iterator[Note]:
         """Yield a doubt if other threads worked longer than they can in the samples."""
@@ -398,13 +404,6 @@ class Doubts:
             takes_nothing = code is not None and code.co_argcount == 0
             name = WORK_ELSEWHERE if takes_nothing else "background-work"
             yield Note(code=name, text=text, doubt=True)
-
-
-def _names_functions(fn: FunctionType) -> bool:
-    """Return True if the code of a function may call another one that is written in Python."""
-    code = fn.__code__
-    kinds = {*map(type, (*code.co_consts, *map(fn.__globals__.get, code.co_names)))}
-    return fn.__closure__ is not None or not kinds.isdisjoint({CodeType, FunctionType})
 
 
 def _finalizer_note(dropped_s: float, usual_s: float) -> Note:
