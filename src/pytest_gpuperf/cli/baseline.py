@@ -323,19 +323,7 @@ def accept(arguments: argparse.Namespace) -> int:
 
 
 def _content(place: str, store: Store, tests: Sequence[str]) -> _Content:
-    """
-    Return the sessions of some or all tests of a store.
-
-    Args:
-        place: The name of the store, for messages.
-
-        store: The store.
-
-        tests: Names of tests as pytest takes them, or none for all tests.
-
-    Raises:
-        ConfigError: A named test has no session in the store.
-    """
+    """Return the sessions of the tests that `_named` finds."""
     tests_of = _named(place, store, tests)
     return {slug: store.load(slug, of_slug) for slug, of_slug in tests_of.items()}
 
