@@ -455,7 +455,12 @@ class _LineReader:
         self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
         prefix_of_sum = summed_prefix(section.name)
-        tables = self._tables(section)
+        heads = {
+            key: (head, head.bare(more))
+            for key, (head, more) in self._entries(section.sessions, HEAD).items()
+        }
+        facts = self._entries(section.facts, FACTS)
+        tables = (heads, facts, self._entries(section.kernels, KERNELS))
         keys: dict[tuple[str, str], RecordKey] = {}
         with_ids: dict[RecordKey, set[bool]] = {}
         records = []
@@ -587,14 +592,6 @@ class _LineReader:
         if start == b'["%b"' % metric.encode():
             self._is_wanted[start] = is_wanted
         return is_wanted
-
-    def _tables(self, section: StoredSection) -> _Tables:
-        heads = {
-            key: (head, head.bare(more))
-            for key, (head, more) in self._entries(section.sessions, HEAD).items()
-        }
-        facts = self._entries(section.facts, FACTS)
-        return heads, facts, self._entries(section.kernels, KERNELS)
 
     def _entries(
         self, table: Mapping[str, msgspec.Raw], decoder: msgspec.json.Decoder[V]

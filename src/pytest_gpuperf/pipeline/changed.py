@@ -111,42 +111,35 @@ def unchanged_tests(
     shard = site.shard()
     of_files = _key(selection, None if shard is None else str(shard))
     try:
-        return _unchanged(site, memory, parameters, of_files)
+        device = site.device()
+        slugs = slugs_of_machine(
+            site.environment, None if device is None else device.name
+        )
+        left, same = set(parameters), set[str]()
+        commit = why_none = ""
+        for stored in memory.file_lists(of_files, slugs):
+            files = stored.files
+            if files is None or stored.session.commit is None:
+                continue
+            keys = left & files.measured.keys()
+            if not keys:
+                continue
+            left -= keys
+            unchanged, why = _same_since(stored.session.commit, files, site)
+            found = {k for k in keys & unchanged if files.measured[k] == parameters[k]}
+            if found:
+                commit = commit or stored.session.commit
+                same |= found
+            elif keys & unchanged:
+                where = f"the session of {short(stored.session.commit)}"
+                why = f"each test has other parameters than in {where}"
+            why_none = why_none or why
+        if same:
+            return Unchanged(keys=frozenset(same), commit=commit)
+        where = "the store has no files of a run with these arguments on this machine"
+        return Unchanged(why_none=why_none or f"{where}; {_STORE_FIRST}")
     except GpuPerfError as error:
         return Unchanged(why_none=str(error))
-
-
-def _unchanged(
-    site: Site,
-    memory: Memory,
-    parameters: Mapping[str, str | None],
-    of_files: RecordKey,
-) -> Unchanged:
-    device = site.device()
-    slugs = slugs_of_machine(site.environment, None if device is None else device.name)
-    left, same = set(parameters), set[str]()
-    commit = why_none = ""
-    for stored in memory.file_lists(of_files, slugs):
-        files = stored.files
-        if files is None or stored.session.commit is None:
-            continue
-        keys = left & files.measured.keys()
-        if not keys:
-            continue
-        left -= keys
-        unchanged, why = _same_since(stored.session.commit, files, site)
-        found = {k for k in keys & unchanged if files.measured[k] == parameters[k]}
-        if found:
-            commit = commit or stored.session.commit
-            same |= found
-        elif keys & unchanged:
-            where = f"the session of {short(stored.session.commit)}"
-            why = f"each test has other parameters than in {where}"
-        why_none = why_none or why
-    if same:
-        return Unchanged(keys=frozenset(same), commit=commit)
-    where = "the store has no files of a run with these arguments on this machine"
-    return Unchanged(why_none=why_none or f"{where}; {_STORE_FIRST}")
 
 
 def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str], str]:
@@ -182,7 +175,20 @@ def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str
         opened = OpenedByTest.of_session(files, changes.root)
         modules = {key: key.partition("::")[0] for key in files.ended}
         used = used_files(opened, modules, site.config)
-        changes = _with_other_files(used, changes, files)
+        # A file that the commit does not have is the same if its content is.
+        digests, names = files.digests, names_changed(used, changes, files.entries)
+        others = used_names(used) - changes.before
+        same = frozenset(
+            name
+            for name in others & digests.keys()
+            if content_digest(Path(changes.root, name)) == digests[name]
+        )
+        changes = replace(
+            changes,
+            differing=((changes.differing | others) - same) | names,
+            listed=changes.listed | others,
+            before=changes.before | others,
+        )
         _move_bodies(repository, revision, used, changes)
         keys &= same_tests(used, changes)
         changed |= changes.differing & used_names(used) or changes.differing
@@ -385,27 +391,6 @@ def _changed_outside(digests: Mapping[str, str], root: str) -> list[str]:
         p for p, digest in stored.items() if digest != (code_digest(p, root) or None)
     }
     return sorted(changed | {path for path in new if not inside(path, *stored)})
-
-
-def _with_other_files(used: UsedFiles, changes: Changes, files: FileList) -> Changes:
-    """
-    Return changes with the used files and the names that the commit does not have.
-
-    A file is the same if its content has the stored digest.
-    """
-    digests, names = files.digests, names_changed(used, changes, files.entries)
-    others = used_names(used) - changes.before
-    same = frozenset(
-        name
-        for name in others & digests.keys()
-        if content_digest(Path(changes.root, name)) == digests[name]
-    )
-    return replace(
-        changes,
-        differing=((changes.differing | others) - same) | names,
-        listed=changes.listed | others,
-        before=changes.before | others,
-    )
 
 
 def _surroundings(site: Site) -> str:
