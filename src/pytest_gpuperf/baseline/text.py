@@ -577,9 +577,15 @@ class _LineReader:
         *,
         held: bool,
     ) -> bool:
-        wrong = _negative(row.test, values)
-        if not held:
-            wrong = "its session or its facts are left out"
+        wrong = "" if held else "its session or its facts are left out"
+        for value in () if wrong else values:
+            least = min(value.run_values)
+            if least < 0 and value.metric in _NEVER_NEGATIVE:
+                wrong = (
+                    f"{value.metric} of {row.test!r} is {least:g} {value.unit}, but "
+                    "cannot be negative"
+                )
+                break
         if wrong:
             self._leave_out(wrong, text)
         return bool(wrong)
@@ -674,17 +680,6 @@ def _totals(
         else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
         for kernel, total_s in zip(kernels, kernel_times_s, strict=True)
     )
-
-
-def _negative(test: str, values: Iterable[SessionValue]) -> str:
-    """Return the fault of a value that is negative but must not be, or ""."""
-    for value in values:
-        if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
-            return (
-                f"{value.metric} of {test!r} is {min(value.run_values):g} "
-                f"{value.unit}, but cannot be negative"
-            )
-    return ""
 
 
 def _check_schema(schema: str, *, path: str) -> None:

@@ -441,13 +441,12 @@ def _move_bodies(
         before = repository.run("show", f"{revision}:{path}")
         if before.exit_code or not runs_alike(before.stdout, file.read_bytes()):
             continue
-        if not _is_named(PurePosixPath(path).stem, names - {path}, changes.root):
+        # A used Python file that names the module may import it.
+        stem = re.escape(PurePosixPath(path).stem.encode())
+        named = re.compile(rb"(?<!\w)" + stem + rb"(?!\w)")
+        sources = (
+            Path(changes.root, name) for name in names - {path} if name.endswith(".py")
+        )
+        if not any(s.is_file() and named.search(s.read_bytes()) for s in sources):
             place = OpenedFile(os.path.normpath(file))
             opened.positions[place] = max(first[path], opened.positions.get(place, 0))
-
-
-def _is_named(stem: str, names: frozenset[str], root: str) -> bool:
-    """Return True if a used Python file names a module, and so may import it."""
-    named = re.compile(rb"(?<!\w)" + re.escape(stem.encode()) + rb"(?!\w)")
-    sources = (Path(root, name) for name in names if name.endswith(".py"))
-    return any(file.is_file() and named.search(file.read_bytes()) for file in sources)

@@ -434,7 +434,13 @@ def body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
-    texts = [_cause(verdict), *map(escape, details)]
+    texts = []
+    if verdict.origin is not None:
+        # Needed only where a value moved.
+        from pytest_gpuperf.report.origins import origin
+
+        texts.append(origin(verdict))
+    texts += map(escape, details)
     texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
@@ -460,15 +466,6 @@ def body(
     started_by = (options or {}).get("started_by")
     if started_by is not None:
         yield Line(f"    pytest was started by: {escape(started_by)}")
-
-
-def _cause(verdict: Verdict) -> str:
-    if verdict.origin is None:
-        return ""
-    # Needed only where a value moved.
-    from pytest_gpuperf.report.origins import origin
-
-    return origin(verdict)
 
 
 def _subject(verdict: Verdict) -> str:
