@@ -193,7 +193,7 @@ def _fail_on(arguments: argparse.Namespace) -> FailOn:
     fail_on = FailOn(arguments.fail_on or FailOn.WORSE)
     if fail_on is FailOn.SLOWER:
         message = "--fail-on slower: a binary has no times"
-        raise ConfigError(message, remedy="take worse, any or never")
+        raise ConfigError(message, remedy="write worse, any or never")
     return fail_on
 
 

@@ -548,7 +548,7 @@ _CLASSES = {
 _STOOD_STILL = Gap(
     code=GapCode.FAILED,
     reason="the clock stood still",
-    remedy="run it where the clock moves",
+    remedy="run it on a machine whose clock moves",
 )
 
 

@@ -369,7 +369,8 @@ def refuse_result(fn: object, result: object) -> None:
 def _awaitable_error(fn: object) -> MeasureError:
     message = f"{_name(fn)} returns an awaitable, which has done no work yet"
     return MeasureError(
-        message, remedy="measure a function that runs it to its end (asyncio.run)"
+        message,
+        remedy="measure a function that awaits it, as lambda: asyncio.run(fn())",
     )
 
 
