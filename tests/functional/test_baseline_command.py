@@ -294,11 +294,11 @@ def test_an_edited_line_is_told_and_accepted(
             "no metric 'tme', 'y' is stored of these tests",
         ),
         (("drop", STORE, "9"), 2, "name one of: gpuperf baseline list .gpuperf"),
-        (("accept", STORE), 2, "name either a run, or --edited"),
+        (("accept", STORE), 2, "nothing is named to accept"),
         (
             ("accept", STORE, "run.json", "--edited"),
             2,
-            "name either a run, or --edited",
+            "a run and --edited are named to accept",
         ),
         (("accept", STORE, "run.json"), 2, "name tests: --test=ID"),
         (("accept", STORE, "run.json", "--test=test_y.py"), 2, "measured in run.json"),

@@ -291,9 +291,10 @@ def restore(arguments: argparse.Namespace) -> int:
 def accept(arguments: argparse.Namespace) -> int:
     """Start series anew with the values of a run, or accept lines edited by hand."""
     if arguments.edited == (arguments.run is not None):
-        message = "name either a run, or --edited"
+        named = "a run and --edited are" if arguments.edited else "nothing is"
         raise ConfigError(
-            message, remedy="name a file of --gpuperf-json, or add --edited alone"
+            f"{named} named to accept",
+            remedy="name a file of --gpuperf-json, or add --edited alone",
         )
     store = opened_by(arguments)
     if arguments.edited:

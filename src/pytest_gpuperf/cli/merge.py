@@ -48,7 +48,9 @@ def merge(arguments: argparse.Namespace) -> int:
     count = len(merged.numbers) + len(merged.missing)
     shards = f"{len(merged.numbers)} of {display.plural(count, 'shard')}"
     tests = display.plural(len(merged.run.test_ids), "test")
-    remarks = [f"merged {shards}: {tests}" if count else f"not divided: {tests}"]
+    remarks = [
+        f"merged {shards}: {tests}" if count else f"the run has no shards: {tests}"
+    ]
     remarks += [*merged.faults, *merged.remarks]
     if arguments.output == STANDARD_STREAM:
         say(f"gpuperf: {remark}" for remark in remarks)

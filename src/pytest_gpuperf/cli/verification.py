@@ -63,8 +63,11 @@ def verify(arguments: argparse.Namespace) -> int:
             is named for an id.
     """
     if (arguments.run is None) == (arguments.run_id is None):
-        message = "name either a run's file, or a run by --run-id"
-        raise ConfigError(message, remedy="gpuperf verify RUN.json")
+        given = "no run is" if arguments.run is None else "two runs are"
+        raise ConfigError(
+            f"{given} named to verify",
+            remedy="gpuperf verify RUN.json, or --run-id=ID --expect-from=STORE",
+        )
     if arguments.run_id is not None:
         return _verify_stored(arguments)
     run = read_run(arguments.run)

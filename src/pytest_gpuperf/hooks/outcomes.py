@@ -51,6 +51,8 @@ _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 _EXPLAINERS = frozenset({"_pytest", "pluggy", "pytest_gpuperf"})
 # Characters. The printer wraps the line for its terminal.
 _UNBROKEN = 10**6
+# Stands for a metric where a test measured nothing.
+_ANY = "any metric"
 
 
 class _Crash:
@@ -250,7 +252,10 @@ def apply_unmeasured(
     """
     reasons: list[str] = []
     if measured.refusals or measured.verdicts:  # Few tests have any.
-        reasons += [f"{r.metric}: {r.text}" for r in measured.refusals]
+        reasons += [
+            r.text if r.metric == _ANY else f"{r.metric}: {r.text}"
+            for r in measured.refusals
+        ]
         reasons += [
             next(iter(longrepr_lines(verdict))).text
             for verdict in measured.verdicts
@@ -263,7 +268,8 @@ def apply_unmeasured(
             and not record.estimates
             and record.void.code is not VoidCode.DISABLED
         ):
-            reasons.append(f"{record.key.name or 'any metric'}: {record.void.text}")
+            name, text = record.key.name, record.void.text
+            reasons.append(f"{name}: {text}" if name else text)
     if not reasons:
         return
     text = "; ".join(filter(None, dict.fromkeys(reasons)))
@@ -307,13 +313,13 @@ def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
         )
     if raised:
         return Unmeasured(
-            metric="any metric",
+            metric=_ANY,
             code=GapCode.FAILED,
             reason=f"the test caught the exception of its measurement ({escape(raised)})",
             remedy="measure a call that succeeds, or drop the fixture and the marker",
         )
     return Unmeasured(
-        metric="any metric",
+        metric=_ANY,
         code=GapCode.NOT_REACHED,
         reason="the test never measured anything",
         remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
