@@ -313,7 +313,7 @@ def test_turns_that_were_asked_for_by_name_are_taken(folder: Path) -> None:
     place = Place(folder, option_texts={"gpuperf_lock": "exclusive"})
     with (
         place.turns.measuring(TEST),
-        pytest.raises(ConfigError, match="--gpuperf-lock=exclusive was asked for and"),
+        pytest.raises(ConfigError, match="--gpuperf-lock=exclusive cannot be used"),
     ):
         place.turns.ensure()
 
