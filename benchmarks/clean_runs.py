@@ -14,10 +14,10 @@ confirming processes that the gate starts itself.
 
 Prints a line for each run, and for each load: the runs that failed, why, and how long a run
 took. Unchanged runs measure the commit that is stored; with `--edited`, a file differs from it
-in a line that does nothing. A planted run slows one test by a share of its work; it counts as found when that test
-regressed, and a regression of another test is an alarm there, too. With `--reproduce`, the
-printed `reproduce:` line of each found test is run as it stands. `--log` appends the whole
-verdicts of each run to a file, a line of JSON each.
+in a line that does nothing. A planted run slows one test by a share of its work; it counts as
+found when that test regressed, and a regression of another test is an alarm there, too. With
+`--reproduce`, the printed `reproduce:` line of each found test is run as it stands. `--log`
+appends the whole verdicts of each run to a file, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -391,6 +391,7 @@ def main() -> int:
         python = new_environment(Path(scratch, "python"), str(CHECKOUT), "numpy")
         folder = project(Path(scratch, "project"), SUITE, ORDER)
         if options.by == "baseline" and not options.edited:
+            plant(folder, "", 0.0)
             git(folder, "commit", "-qam", "nothing planted")
         stored_s = []
         if options.by == "baseline":
