@@ -141,7 +141,15 @@ def _replace(contents: Mapping[str, bytes], *, sync: bool) -> None:
             _write_new(waiting[path], content, like=path, sync=sync)
         for path, temporary in waiting.items():
             current = path
-            _put(temporary, path)
+            try:
+                os.replace(temporary, path)
+            except OSError as error:
+                # A file that is mounted into a container can only be overwritten.
+                if error.errno != errno.EBUSY:
+                    raise
+                with open(temporary, "rb") as new, open(path, "wb") as old:
+                    old.write(new.read())
+                os.unlink(temporary)
     # Ctrl-C must not leave temporary files either.
     except BaseException as error:
         for temporary in waiting.values():
@@ -166,18 +174,6 @@ def _write_new(path: str, content: bytes, *, like: str, sync: bool) -> None:
         if sync:
             file.flush()
             os.fsync(file.fileno())
-
-
-def _put(temporary: str, target: str) -> None:
-    """Replace a file. A file that is mounted into a container is overwritten in place."""
-    try:
-        os.replace(temporary, target)
-    except OSError as error:
-        if error.errno != errno.EBUSY:
-            raise
-        with open(temporary, "rb") as new, open(target, "wb") as old:
-            old.write(new.read())
-        os.unlink(temporary)
 
 
 def _sync_folder(folder: str) -> None:

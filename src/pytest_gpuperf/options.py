@@ -189,7 +189,13 @@ def check_ini(config: pytest.Config) -> None:
     # about unknown names.
     list_unknown = getattr(config, "_get_unknown_ini_keys", tuple)
     ours = sorted(name for name in list_unknown() if name.startswith("gpuperf_"))
-    mistakes = [_unknown_name(name) for name in ours]
+    mistakes = []
+    for name in ours:
+        import difflib
+
+        close = difflib.get_close_matches(name, _names(), n=1, cutoff=0.8)
+        remedy = f"did you mean {close[0]}" if close else "pytest --help lists them"
+        mistakes.append(f"{name} is not an option of pytest-gpuperf; {remedy}")
     remedies = dict.fromkeys(_names(), "it in quotes")
     remedies |= {
         _dest(name): "true or false" for name, metavar, _ in _OPTIONS if not metavar
@@ -202,14 +208,6 @@ def check_ini(config: pytest.Config) -> None:
             mistakes.append(f"{name}: {error}; write {remedy}")
     if mistakes:
         raise pytest.UsageError("\n".join(f"gpuperf: ini option {m}" for m in mistakes))
-
-
-def _unknown_name(name: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, _names(), n=1, cutoff=0.8)
-    remedy = f"did you mean {close[0]}" if close else "pytest --help lists them"
-    return f"{name} is not an option of pytest-gpuperf; {remedy}"
 
 
 def is_configured(config: pytest.Config) -> bool:

@@ -300,7 +300,17 @@ class _OptionReader:
 
     def _store(self, text: str) -> str:
         if "://" in text:
-            return self._url(text)
+            from pytest_gpuperf.model.url import sqlite_file
+
+            start, root = self.config.invocation_params.dir, self.config.rootpath
+            file = sqlite_file(text)
+            # A store resolves a relative file against the root, as do we for most runs.
+            if start == root or file is None or Path(file).expanduser().is_absolute():
+                return text
+            path = self._folder / file
+            if self._folder != start:
+                self.texts[self._dest] = f"sqlite:///{_from_start(self.config, path)}"
+            return f"sqlite:///{path.as_posix()}"
         path = Path(self.path(text.partition("::")[0]))
         if path.suffix == ".py":
             message = "a test file; the option takes a value: a folder or a .json file"
@@ -318,20 +328,6 @@ class _OptionReader:
         if path.is_file() and path.suffix.lower() != ".json":
             raise ValueError(_no_store(path))
         return self.path(text)
-
-    def _url(self, text: str) -> str:
-        """Return the URL of a store. A relative file is resolved as a path is."""
-        from pytest_gpuperf.model.url import sqlite_file
-
-        start, root = self.config.invocation_params.dir, self.config.rootpath
-        file = sqlite_file(text)
-        # A store resolves a relative file against the root, as do we for most runs.
-        if start == root or file is None or Path(file).expanduser().is_absolute():
-            return text
-        path = self._folder / file
-        if self._folder != start:
-            self.texts[self._dest] = f"sqlite:///{_from_start(self.config, path)}"
-        return f"sqlite:///{path.as_posix()}"
 
     def finish(self, read: Config) -> None:
         """Check for conflicting options, and raise all mistakes as one error."""

@@ -552,7 +552,7 @@ def test_files_that_have_nothing_in_common_say_so(tmp_path: Path) -> None:
 
     nothing = f"nothing that {new} measured is in the older files"
     assert nothing in said(old, new, code=4)
-    assert f"{new} is compared with its own session" in said(new, new)
+    assert f"the older files hold only the session of {new} itself" in said(new, new)
     apart = said(third, new, new)
     assert f"hold the session of {new}, too: it was left out" in apart
     assert "0.500" in apart

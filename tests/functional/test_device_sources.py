@@ -196,7 +196,7 @@ def test_what_holds_cupti_that_was_asked_for_by_name_is_an_error(
     fake_cuda.with_cupti(project, holder="Proton")
     said = run(project, "--gpuperf-collectors=cupti,events,host")
 
-    assert "collector cupti was asked for and refuses: Proton is another user" in said
+    assert "collector cupti cannot be used: Proton is another user" in said
     assert "leave cupti out of --gpuperf-collectors" in said
     assert "skipped" not in said
     assert "passed" not in said

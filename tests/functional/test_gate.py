@@ -1114,5 +1114,5 @@ def test_an_expected_failure_is_judged_and_not_stored(project: Project) -> None:
     stored, *_ = [project.run("--gpuperf-update=all", *part) for _ in range(3)]
     strict = project.run(*GATE, "--gpuperf-strict", *part)
 
-    assert lines(stored, "stored 3 measurements", "1 measurement failed or xfailed")
+    assert lines(stored, "stored 3 measurements", "1 measurement (failed, xfailed")
     assert (strict.ret, strict.parseoutcomes()["xfailed"]) == (0, 1)

@@ -118,7 +118,7 @@ def test_new_stores_no_regression(project: Project) -> None:
     assert lines(
         ended,
         "stored 2 measurements in .gpuperf",
-        "not stored: 1 measurement failed or xfailed, regressed or void",
+        "not stored: 1 measurement (failed, xfailed, regressed or void)",
     )
 
 

@@ -250,7 +250,7 @@ def test_where_nothing_can_be_locked_the_header_says_so(
     assert "lock: no turns are taken on the GPU:" in said
     assert "set GPUPERF_LOCK_DIR to a folder on a local disk" in said
     assert named.returncode == 1
-    assert "--gpuperf-lock=exclusive was asked for and refuses" in named.stdout
+    assert "--gpuperf-lock=exclusive cannot be used:" in named.stdout
 
 
 SEEN = """

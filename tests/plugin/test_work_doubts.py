@@ -84,7 +84,7 @@ def test_a_limit_that_all_the_work_meets_is_met(
     ended = project.run("--gpuperf-strict")
 
     assert ended.ret == status
-    assert lines(ended, "and changed KEPT, where they may find its work done")
+    assert lines(ended, "and changed KEPT, so that they may find its work done")
 
 
 def test_a_speedup_over_other_work_is_undecided(project: Project) -> None:

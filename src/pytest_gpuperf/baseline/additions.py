@@ -111,7 +111,12 @@ def with_sessions(text: bytes, module: str, changes: Sequence[Append]) -> bytes 
     with collector_paused():
         try:
             section = _only_section(text, module)
-            heads = _heads(section)
+            # Arrival number and session by the key that the rows use.
+            heads = {}
+            for key, raw in section.sessions.items():
+                if key:
+                    head, unknown = decoded(HEAD, raw)
+                    heads[key] = (head.arrival, head.bare(unknown))
             kept = _kept(section, heads)
             _refuse_known(heads.values(), changes)
             added = _added(kept, changes)
@@ -131,16 +136,6 @@ def _only_section(text: bytes, module: str) -> StoredSection:
             if key and digest(bytes(raw)) != key:
                 raise _UnusualError
     return sections[0]
-
-
-def _heads(section: StoredSection) -> dict[str, tuple[int, Session]]:
-    """Return arrival number and session by the key that the rows use."""
-    heads = {}
-    for key, raw in section.sessions.items():
-        if key:
-            head, unknown = decoded(HEAD, raw)
-            heads[key] = (head.arrival, head.bare(unknown))
-    return heads
 
 
 def _kept(section: StoredSection, heads: Mapping[str, tuple[int, Session]]) -> _Records:

@@ -85,9 +85,18 @@ class PostgresqlEngine:
             ) from error
         options = str(self._settings.get("options") or os.environ.get("PGOPTIONS", ""))
         with self._errors():
-            self._connection = self._psycopg.connect(
-                autocommit=True, **self._connection_settings()
-            )
+            settings = {
+                "connect_timeout": _CONNECT_S,
+                "application_name": CREATOR,
+                **self._settings,
+            }
+            host = str(self._settings.get("host") or os.environ.get("PGHOST") or "/")
+            service = self._settings.get("service") or os.environ.get("PGSERVICE")
+            chosen = self._settings.get("sslmode") or os.environ.get("PGSSLMODE")
+            # The certificate of another machine is checked.
+            if not (chosen or service or all(map(_is_local, host.split(",")))):
+                settings["sslmode"] = "verify-full"
+            self._connection = self._psycopg.connect(autocommit=True, **settings)
             if "search_path" not in options:
                 self.rows(f"SELECT set_config('search_path', '{_SCHEMA}', false)")
             self.rows(
@@ -188,20 +197,6 @@ class PostgresqlEngine:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-    def _connection_settings(self) -> dict[str, Any]:
-        """Return what libpq gets: the certificate of another machine is checked."""
-        settings = {
-            "connect_timeout": _CONNECT_S,
-            "application_name": CREATOR,
-            **self._settings,
-        }
-        host = str(self._settings.get("host") or os.environ.get("PGHOST") or "/")
-        service = self._settings.get("service") or os.environ.get("PGSERVICE")
-        chosen = self._settings.get("sslmode") or os.environ.get("PGSSLMODE")
-        if not (chosen or service or all(map(_is_local, host.split(",")))):
-            settings["sslmode"] = "verify-full"
-        return settings
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

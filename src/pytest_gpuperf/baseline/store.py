@@ -725,7 +725,11 @@ class DirectoryStore(_FileStore):
         with self._locked():
             make_folder(folder)
             sweep(folder)
-            numbers = {**self._aside().arrivals(), **self._arrivals()}
+            numbers = self._aside().arrivals()
+            for path in self._files():
+                # A damaged file does not concern the other modules.
+                with contextlib.suppress(BaselineError):
+                    numbers |= numbered_sessions(read_whole(path) or b"")
             texts = self._changed(folder, arrived(changes, numbers))
             for name, content in _GIT_FILES.items():
                 write_new(self._path / name, content)
@@ -815,14 +819,6 @@ class DirectoryStore(_FileStore):
             for slug in self.slugs()
             for path in listed(self._path / slug, "*.json")
         ]
-
-    def _arrivals(self) -> dict[str, int]:
-        numbers: dict[str, int] = {}
-        for path in self._files():
-            # A damaged file does not concern the other modules.
-            with contextlib.suppress(BaselineError):
-                numbers |= numbered_sessions(read_whole(path) or b"")
-        return numbers
 
     def _read(
         self,

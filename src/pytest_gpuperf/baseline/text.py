@@ -455,7 +455,12 @@ class _LineReader:
         self._section = section.name
         prefix = section.name if keyed_by == "module" else ""
         prefix_of_sum = summed_prefix(section.name)
-        tables = self._tables(section)
+        heads = {
+            key: (head, head.bare(more))
+            for key, (head, more) in self._entries(section.sessions, HEAD).items()
+        }
+        facts = self._entries(section.facts, FACTS)
+        tables = (heads, facts, self._entries(section.kernels, KERNELS))
         keys: dict[tuple[str, str], RecordKey] = {}
         with_ids: dict[RecordKey, set[bool]] = {}
         records = []
@@ -572,9 +577,15 @@ class _LineReader:
         *,
         held: bool,
     ) -> bool:
-        wrong = _negative(row.test, values)
-        if not held:
-            wrong = "its session or its facts are left out"
+        wrong = "" if held else "its session or its facts are left out"
+        for value in () if wrong else values:
+            least = min(value.run_values)
+            if least < 0 and value.metric in _NEVER_NEGATIVE:
+                wrong = (
+                    f"{value.metric} of {row.test!r} is {least:g} {value.unit}, but "
+                    "cannot be negative"
+                )
+                break
         if wrong:
             self._leave_out(wrong, text)
         return bool(wrong)
@@ -587,14 +598,6 @@ class _LineReader:
         if start == b'["%b"' % metric.encode():
             self._is_wanted[start] = is_wanted
         return is_wanted
-
-    def _tables(self, section: StoredSection) -> _Tables:
-        heads = {
-            key: (head, head.bare(more))
-            for key, (head, more) in self._entries(section.sessions, HEAD).items()
-        }
-        facts = self._entries(section.facts, FACTS)
-        return heads, facts, self._entries(section.kernels, KERNELS)
 
     def _entries(
         self, table: Mapping[str, msgspec.Raw], decoder: msgspec.json.Decoder[V]
@@ -677,17 +680,6 @@ def _totals(
         else KernelTotal(name=kernel.name, total_s=total_s, launch=kernel.launch)
         for kernel, total_s in zip(kernels, kernel_times_s, strict=True)
     )
-
-
-def _negative(test: str, values: Iterable[SessionValue]) -> str:
-    """Return the fault of a value that is negative but must not be, or ""."""
-    for value in values:
-        if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
-            return (
-                f"{value.metric} of {test!r} is {min(value.run_values):g} "
-                f"{value.unit}, but cannot be negative"
-            )
-    return ""
 
 
 def _check_schema(schema: str, *, path: str) -> None:

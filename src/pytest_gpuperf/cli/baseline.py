@@ -223,7 +223,7 @@ def rename(arguments: argparse.Namespace) -> int:
     if renamed.keys() == {*renamed.values()}:
         raise ConfigError(
             f"the old and the new name are equal: {arguments.old}",
-            remedy="name the tests as they are stored first, then their present name",
+            remedy="give the stored name first, then the present one",
         )
     taken = [new for new in renamed.values() if new in ids]
     if taken:
@@ -259,7 +259,7 @@ def restore(arguments: argparse.Namespace) -> int:
     store = opened_by(arguments)
     aside = {slug: series for slug, series in store.aside().items() if series}
     if not aside:
-        message = f"no run has dropped anything from {arguments.store} of late"
+        message = f"no run has dropped anything from {arguments.store} recently"
         remedy = "restore the store from version control"
         if names_database(arguments.store):
             remedy = "restore the database from a copy"
@@ -381,6 +381,9 @@ def of_tests(
     ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
     stored = StoredTests(ids, place)
     selected = {name: stored.named(name) for name in tests}
+    if not selected.get(place, True):
+        message = f"{place} is the store, and tests are named here"
+        raise ConfigError(message, remedy="name a test, or leave it out for all tests")
     if not all(selected.values()):
         shown = [stored.shown(test_id) for test_id in ids]
         otherwise = f"store a session first: {storing_command(place)}"

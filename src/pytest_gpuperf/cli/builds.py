@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,6 +161,8 @@ def inventory(arguments: argparse.Namespace) -> int:
 
 def _print_list(build: Build, form: str, *, title: str, written_to: str | None) -> int:
     """Print the kernels of a build, and write them to a file if it is named."""
+    import msgspec
+
     kernels = build.kernels
     remarks = [*spill_lines(kernels), *build.unread]
     if written_to is not None:
@@ -169,7 +171,7 @@ def _print_list(build: Build, form: str, *, title: str, written_to: str | None) 
     return print_table(
         form,
         "inventory",
-        {"kernels": [*_as_json(build)], "remarks": remarks},
+        {"kernels": [*map(msgspec.to_builtins, kernels)], "remarks": remarks},
         title=f"{title}: {display.plural(len(kernels), 'kernel')}",
         table=inventory_columns(kernels),
         remarks=remarks,
@@ -187,17 +189,11 @@ def _updated(baseline: str, build: Build, changes: Sequence[KernelChange]) -> li
     return done
 
 
-def _as_json(build: Build) -> Iterator[dict[str, object]]:
-    import msgspec
-
-    return (msgspec.to_builtins(kernel) for kernel in build.kernels)
-
-
 def _fail_on(arguments: argparse.Namespace) -> FailOn:
     fail_on = FailOn(arguments.fail_on or FailOn.WORSE)
     if fail_on is FailOn.SLOWER:
         message = "--fail-on slower: a binary has no times"
-        raise ConfigError(message, remedy="take worse, any or never")
+        raise ConfigError(message, remedy="write worse, any or never")
     return fail_on
 
 

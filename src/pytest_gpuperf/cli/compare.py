@@ -565,8 +565,8 @@ def _about_files(
         )
     if sides.only_itself:
         yield (
-            f"{current} is compared with its own session, which is all that the older "
-            "files hold of it: name a run of another session"
+            f"the older files hold only the session of {current} itself: name a run of "
+            "another session"
         )
     elif sides.had_itself:
         yield f"the older files hold the session of {current}, too: it was left out"

@@ -74,7 +74,10 @@ def copy(arguments: argparse.Namespace) -> int:
     target = open_store(arguments.target, ".", create=True)
     before = _held(target)
     chosen = [s for s in slugs if s in (wanted or slugs)]
-    found = _copied(store, chosen, target, newest_count=arguments.newest)
+    by_session = _by_session(store, chosen, arguments.newest)
+    for changes in by_session:
+        target.write_all(changes)
+    found = len(by_session)
     copied = len({session_id for *_, session_id in _held(target) - before})
     shown = masked(arguments.target)
     count = display.plural(copied, "session")
@@ -195,19 +198,6 @@ def _held(store: Store) -> set[tuple[str, RecordKey, str]]:
         for key, records in store.load(slug).items()
         for record in records
     }
-
-
-def _copied(
-    store: Store,
-    slugs: Sequence[str],
-    target: Store,
-    *,
-    newest_count: int | None = None,
-) -> int:
-    by_session = _by_session(store, slugs, newest_count)
-    for changes in by_session:
-        target.write_all(changes)
-    return len(by_session)
 
 
 def _by_session(

@@ -163,6 +163,7 @@ def print_table(
         red: Cells that are red on a terminal.
     """
     import json
+    import re
 
     from pytest_gpuperf.report.escape import escape
     from pytest_gpuperf.report.explanation import fitted
@@ -184,7 +185,10 @@ def print_table(
         width = line_width() - len(_INDENT)
         rows = [*text_table(table, width=width)]
         if red and _shows_colours():
-            rows = [_in_red(row, red) for row in rows]
+            texts = "|".join(map(re.escape, red))
+            # Two blanks are between columns.
+            cell = re.compile(f"(?<=  )({texts})(?=  |$)")
+            rows = [cell.sub(rf"{_RED}\1{_USUAL}", row) for row in rows]
         below = (line.text for r in remarks for line in fitted(r, width=width))
         lines = [title, *(f"{_INDENT}{text}" for text in (*rows, *below))]
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
@@ -195,14 +199,6 @@ def _shows_colours() -> bool:
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     is_dumb = os.environ.get("TERM") == "dumb"
     return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")
-
-
-def _in_red(row: str, cells: Sequence[str]) -> str:
-    """Return a line of a table with the cells in red. Two blanks are between columns."""
-    import re
-
-    texts = "|".join(map(re.escape, cells))
-    return re.sub(f"(?<=  )({texts})(?=  |$)", rf"{_RED}\1{_USUAL}", row)
 
 
 def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:

@@ -583,7 +583,7 @@ def _occupancy_remarks(
     if unknown is not None:
         yield unknown
     if any(row.occupancy is not None for row in rows):
-        yield "shared and occupancy are without what a launch asks for, as Triton's do"
+        yield "shared and occupancy leave out memory that a launch requests, as Triton's launches do"
 
 
 def _mixes(

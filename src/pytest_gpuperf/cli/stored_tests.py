@@ -115,7 +115,7 @@ class StoredTests:
             if not (alike and is_id) or (new.endswith("]") and behind.startswith("[")):
                 raise ConfigError(
                     f"{new!r} cannot be the new name of {old!r}: {key} would be {renamed}",
-                    remedy="name a test for a test, a module for a module, a folder for a folder",
+                    remedy="rename a test to a test, a module to a module, a folder to a folder",
                 )
         return pairs
 

@@ -30,14 +30,6 @@ _SECTORS_OF_A_BLOCK = 8
 _READS_BYTES = 40
 
 
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
 class Clock(Protocol):
     """A source of time. Tests replace it with a scripted clock."""
 
@@ -113,7 +105,11 @@ class SystemClock:
     def children_cpu_ns(self) -> int | None:
         """Return the processor time of running child processes [ns], or None without any."""
         # Most tests have no child, and nothing is opened while a test runs.
-        if sys.platform != "linux" or not _has_children():
+        if sys.platform != "linux":
+            return None
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
             return None
         from pytest_gpuperf.collect.processor_time import of_children_ns
 

@@ -223,7 +223,15 @@ def measure_peaks(
         copy_s = _time_s(framework.copier(_COPY_BYTES), framework, clock)
         peaks = {"dram": 2 * _COPY_BYTES / copy_s}
         if l2_bytes:
-            peaks["l2"] = _l2_bytes_per_s(l2_bytes, framework, clock)
+            size_bytes = max(1, l2_bytes // _L2_PARTS)
+            count = -(-_COPY_BYTES // size_bytes)
+            copy = framework.copier(size_bytes)
+
+            def copies() -> None:
+                for _ in range(count):
+                    copy()
+
+            peaks["l2"] = 2 * size_bytes * count / _time_s(copies, framework, clock)
         for dtype in _DTYPES:
             multiply = framework.multiplier(_MATRIX, dtype)
             if multiply is not None:
@@ -233,25 +241,6 @@ def measure_peaks(
         message = f"{framework.name} could not measure: {error}"
         raise CollectError(message, remedy="free the GPU's memory first") from error
     return peaks
-
-
-def _l2_bytes_per_s(l2_bytes: int, framework: ArrayFramework, clock: Clock) -> float:
-    """
-    Return the rate of copies within the L2 [B/s].
-
-    Source and target together fill half of the L2, so that neither evicts the other.
-    One such copy takes as long as its launch, some microseconds. Many copies are
-    timed as one.
-    """
-    size_bytes = max(1, l2_bytes // _L2_PARTS)
-    count = -(-_COPY_BYTES // size_bytes)
-    copy = framework.copier(size_bytes)
-
-    def copies() -> None:
-        for _ in range(count):
-            copy()
-
-    return 2 * size_bytes * count / _time_s(copies, framework, clock)
 
 
 def find_framework() -> ArrayFramework:

@@ -570,7 +570,7 @@ def raise_failure(driver: Any, name: str, status: int) -> None:  # noqa: ANN401 
     driver.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))
     error = (text.value or b"an unknown error").decode("ascii", "replace")
     message = f"{name} failed with {error} ({status})"
-    remedy = "run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it"
+    remedy = "run the test with CUDA_LAUNCH_BLOCKING=1 to find the call that caused it"
     if status == _OUT_OF_MEMORY:
         remedy = (
             "leave twice the size of the L2 of the device's memory free for its flush,"

@@ -202,7 +202,10 @@ class _Imported:
                 if not isinstance(child, _FUNCTIONS):
                     inner, other = prefix, has_other_base
                     if isinstance(child, ast.ClassDef):
-                        inner, other = f"{name}.", _has_other_base(child)
+                        # Other bases may call the methods of the class that is created.
+                        bases = {ast.unparse(base) for base in child.bases}
+                        other = bool(child.keywords) or not bases <= _CALL_NO_METHODS
+                        inner = f"{name}."
                     self._take(child, inner, has_other_base=other)
                     continue
                 self._add(name, child, is_unnamed=has_other_base)
@@ -244,12 +247,6 @@ def _names_in(root: ast.AST) -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names.add(node.value)
     return names
-
-
-def _has_other_base(node: ast.ClassDef) -> bool:
-    """Return True if the bases of a class may call its methods when it is created."""
-    bases = {ast.unparse(base) for base in node.bases}
-    return bool(node.keywords) or not bases <= _CALL_NO_METHODS
 
 
 def _text(root: ast.AST) -> str:  # noqa: C901 - One loop, without calls for a node.

@@ -210,7 +210,7 @@ def torch_failure(name: str, error: Exception) -> CollectError:
     first, *_ = str(error).splitlines() or ["an unknown error"]
     return CollectError(
         f"{name} failed: {first}",
-        remedy="run the test alone to find the call behind it",
+        remedy="run the test alone to find the call that caused it",
     )
 
 

@@ -150,10 +150,6 @@ def _launches_too(scorecard: TrainingScorecard, _: StepProfile) -> bool:
     return scorecard.grade <= Grade.D and share is not None and share > LAUNCH_FRACTION
 
 
-def _backward_is_fast(scorecard: TrainingScorecard, _: StepProfile) -> bool:
-    return 0 < scorecard.forward_backward_ratio < 1
-
-
 def _limited_by(
     limiter: StepLimiter,
 ) -> Callable[[MeasuredScorecard, StepProfile], bool]:
@@ -217,7 +213,7 @@ RULES: tuple[Rule[TrainingScorecard], ...] = (
     Rule(
         id="fast-backward",
         condition="the backward pass takes less time than the forward pass",
-        fires=_backward_is_fast,
+        fires=lambda scorecard, _: 0 < scorecard.forward_backward_ratio < 1,
         evidence=("forward_backward_ratio",),
         text=_CHECK_TIMER,
     ),

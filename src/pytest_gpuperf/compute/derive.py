@@ -262,20 +262,12 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _flop_rate(add: float, mul: float, fma: float, clock: float) -> float:
-    return (add + mul + 2 * fma) * clock
-
-
 def _hits(hits: float, misses: float) -> float | None:
     return _ratio(hits, hits + misses)
 
 
 def _lost(done: float, needed: float) -> float:
     return max(0.0, done - needed) / done if done > 0 else 0.0
-
-
-def _lost_part(lost: float, done: float) -> float:
-    return lost / done if done > 0 else 0.0
 
 
 def _of_elapsed(active: float, active_cycles: float, elapsed: float) -> float | None:
@@ -363,7 +355,7 @@ FORMULAS: Mapping[str, Formula] = {
             ),
             Way(
                 needs=("shared_conflicts_count", "shared_pipe_wavefronts_count"),
-                of=_lost_part,
+                of=lambda lost, done: lost / done if done > 0 else 0.0,
             ),
         ),
         shares=(
@@ -402,7 +394,7 @@ FORMULAS: Mapping[str, Formula] = {
                         *(f"{dtype}_{op}_per_cycle_ratio" for op in _OPERATIONS),
                         "sm_clock_hz",
                     ),
-                    of=_flop_rate,
+                    of=lambda add, mul, fma, clock: (add + mul + 2 * fma) * clock,
                 ),
             )
         )

@@ -125,7 +125,10 @@ def _trend(logs: Sequence[float], least: float, level: float) -> Trend | None:
     log_change = end_change(logs)
     if not abs(log_change) > least:
         return None
-    blocks = _blocks(logs)
+    blocks = [*logs]
+    if len(logs) > _MOST_BLOCKS:  # Their medians take the place of many values.
+        edges = [at * len(logs) // _MOST_BLOCKS for at in range(_MOST_BLOCKS + 1)]
+        blocks = [median(logs[begin:end]) for begin, end in pairwise(edges)]
     slopes: list[float] = []
     score = 0
     for later, value in enumerate(blocks):
@@ -141,14 +144,6 @@ def _trend(logs: Sequence[float], least: float, level: float) -> Trend | None:
         log_slope=slope * len(blocks) / len(logs),
         p_value=p_value,
     )
-
-
-def _blocks(logs: Sequence[float]) -> list[float]:
-    """Return the values, or medians of consecutive values if there are many."""
-    if len(logs) <= _MOST_BLOCKS:
-        return [*logs]
-    edges = [place * len(logs) // _MOST_BLOCKS for place in range(_MOST_BLOCKS + 1)]
-    return [median(logs[a:b]) for a, b in pairwise(edges)]
 
 
 def _chance(score: float, values: Sequence[float], slope: float) -> float:

@@ -61,31 +61,24 @@ def moved_machines(
         places.setdefault(session.machine, []).append(place)
     if len(places) < 2:  # noqa: PLR2004 - one machine has no others
         return ()
-    apart = _apart(sessions, places)
-    found = (_moved(kind, sessions, own, apart, len(places)) for own in places.values())
-    return tuple(moved for moved in found if moved is not None)
-
-
-def _apart(
-    sessions: Sequence[FleetSession], places: Mapping[str, Sequence[int]]
-) -> list[float]:
-    """Return the distance of each session from the usual level of its machine."""
     whole: dict[Hashable, list[float]] = {}
     for session in sessions:
         for name, log in session.logs.items():
             whole.setdefault(name, []).append(log)
     usual = {name: median(logs) for name, logs in whole.items()}
-    distances = [
+    # The distance of each session from the usual level of its machine.
+    apart = [
         median(log - usual[name] for name, log in session.logs.items())
         if session.logs
         else 0.0
         for session in sessions
     ]
     for own in places.values():
-        level = median(distances[place] for place in own)
+        level = median(apart[place] for place in own)
         for place in own:
-            distances[place] -= level
-    return distances
+            apart[place] -= level
+    found = (_moved(kind, sessions, own, apart, len(places)) for own in places.values())
+    return tuple(moved for moved in found if moved is not None)
 
 
 def _moved(

@@ -151,7 +151,7 @@ def _disturbances(deltas: DeviceDeltas) -> Iterable[Void]:
         yield Void(
             code=VoidCode.ECC_CHANGED,
             reason=f"memory errors were counted during the measurement ({', '.join(moved)})",
-            remedy="run it again, and have the board tested if that comes back",
+            remedy="run it again; if the errors come back, have the board tested",
         )
     for reason in _VOID_REASONS:
         if _held(deltas, reason):

@@ -117,7 +117,10 @@ class _LevelSearch:
         for turn in range(_TURNS):
             if turn and places:
                 self._sums = [0.0, *accumulate(self._near_levels(places))]
-            self._place(places)
+            for number in range(len(places)):
+                before, after = self._edges(places, number)
+                if after - before >= 2 * _LEAST_LENGTH:
+                    places[number] = self._largest(before, after)[1]
             self._drop_weak(places)
         while places:
             for number in range(len(places)):
@@ -162,12 +165,6 @@ class _LevelSearch:
         before = places[number - 1] if number else 0
         last = number + 1 == len(places)
         return before, len(self._logs) if last else places[number + 1]
-
-    def _place(self, places: list[int]) -> None:
-        for number in range(len(places)):
-            before, after = self._edges(places, number)
-            if after - before >= 2 * _LEAST_LENGTH:
-                places[number] = self._largest(before, after)[1]
 
     def _drop_weak(self, places: list[int]) -> None:
         """Remove changes until none is weak or small between its neighbours."""

@@ -253,7 +253,7 @@ def roofline_gap(values: Mapping[str, float]) -> CounterGap | None:
     return CounterGap(
         code=GapCode.NOT_COLLECTED,
         reason="tensor cores computed: their FLOP and data type are not counted",
-        remedy="hold the kernel to tensor.fraction",
+        remedy="limit tensor.fraction instead",
     )
 
 

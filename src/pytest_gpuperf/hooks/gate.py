@@ -192,13 +192,20 @@ class Gate:
                 setattr(report, name, getattr(outer, name))
         return report  # type: ignore[no-any-return] # a TestReport by its hook's promise
 
+    def _add_properties(self, report: pytest.TestReport) -> None:
+        if self.suite.config.junit_properties:
+            from pytest_gpuperf.report.exports import junit_properties
+
+            judged = self.suite.judged_of(report.nodeid)
+            report.user_properties += junit_properties(*judged)
+
     def _take(
         self, report: pytest.TestReport, *, passed: bool = False
     ) -> Measured | None:
         # Text if the report comes from a worker.
         payload = report.__dict__.pop("gpuperf", None)
-        if self.suite.config.junit_properties and report.when == "teardown":
-            report.user_properties += self.suite.properties_of(report.nodeid)
+        if report.when == "teardown":
+            self._add_properties(report)
         measured = _measured(payload, report) if isinstance(payload, str) else payload
         if measured is None:
             return None
@@ -248,8 +255,7 @@ class Gate:
         node_id = call.nodeid
         if self.suite.test_of(node_id):
             self._calls[node_id] = call
-        if self.suite.config.junit_properties:
-            teardown.user_properties += self.suite.properties_of(node_id)
+        self._add_properties(teardown)
         for report in (call, teardown):
             self._logged = report
             self.config.hook.pytest_runtest_logreport(report=report)

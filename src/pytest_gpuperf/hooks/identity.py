@@ -189,7 +189,16 @@ class Identity:
                 counts[key] = counts.get(key, 1) + 1
                 # A plugin may repeat the same object.
                 if id(item) in named:
-                    items[place] = item = _copy_of(item, marked)  # noqa: PLW2901 - in its place
+                    copied: Any = copy.copy(item)
+                    copied.stash = pytest.Stash()
+                    copied.stash[MARKED] = marked.copy()
+                    copied.user_properties = [*item.user_properties]
+                    copied._report_sections = []  # noqa: SLF001 - the list of the first is not its own
+                    # Only functions and doctests have this method.
+                    begin = getattr(copied, "_initrequest", None)
+                    if begin is not None:
+                        begin()
+                    items[place] = item = copied  # noqa: PLW2901 - in its place
                 self._number(first, item, key, counts[key])
             else:
                 twins.append((first, item))
@@ -219,16 +228,3 @@ def _is_repeat(first: pytest.Item, item: pytest.Item) -> bool:
         return True
     place = item.location
     return place[1] is not None and place == first.location and item.path == first.path
-
-
-def _copy_of(item: pytest.Item, marked: MarkedTest) -> pytest.Item:
-    copied: Any = copy.copy(item)
-    copied.stash = pytest.Stash()
-    copied.stash[MARKED] = marked.copy()
-    copied.user_properties = [*item.user_properties]
-    copied._report_sections = []  # noqa: SLF001 - the list of the first is not its own
-    # Only functions and doctests have this method.
-    begin = getattr(copied, "_initrequest", None)
-    if begin is not None:
-        begin()
-    return copied  # type: ignore[no-any-return] # an item, as it was

@@ -790,7 +790,11 @@ class Measuring:
             outcomes.hide_own_frames(call.excinfo.value)
         report = yield
         if report.user_properties:  # Few tests have any.
-            _only_floats(report)
+            # execnet sends floats, but no instances of a subclass.
+            report.user_properties = [
+                (name, float(value) if isinstance(value, Figure) else value)
+                for name, value in report.user_properties
+            ]
         if test is None and _UNMEASURED in item.stash and outcomes.lacked_a_value(call):
             outcomes.skip(report, f"unmeasured: {escape(str(call.excinfo.value))}")  # type: ignore[union-attr] # it ended by this
         if test is None or test.fixture is None:
@@ -922,16 +926,6 @@ def _refused(error: MetricUnavailableError) -> Unmeasured:
 
 def _of_limit(error: UnitError) -> str:
     return f"limit {escape(str(error))}"
-
-
-def _only_floats(report: pytest.TestReport) -> None:
-    """
-    Turn Figures in user_properties into plain floats, because execnet accepts no subclass.
-    """
-    report.user_properties = [
-        (name, float(value) if isinstance(value, Figure) else value)
-        for name, value in report.user_properties
-    ]
 
 
 def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:

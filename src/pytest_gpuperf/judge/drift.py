@@ -12,7 +12,6 @@ from pytest_gpuperf.compute.drift import (
     ENDS,
     LEAST_SESSIONS,
     LIMITS,
-    Trend,
     drift_level,
     drift_of,
     end_change,
@@ -99,7 +98,14 @@ def _drift(
         )
     ]
     trend = drift_of(logs, machine, least=_least(case), level=level)
-    return None if trend is None else _told(trend, len(logs), first.started_unix_s)
+    if trend is None:
+        return None
+    return Drift(
+        effect=math.expm1(trend.log_change),
+        since_unix_s=first.started_unix_s,
+        session_count=len(logs),
+        p_value=trend.p_value,
+    )
 
 
 def _may_have_moved(case: Case) -> bool:
@@ -133,15 +139,6 @@ def _moved_logs(case: Case, values: Sequence[Sequence[float]]) -> list[float] | 
         return None
     logs = mean_logs(values)
     return logs if case.sign * end_change(logs) > _least(case) else None
-
-
-def _told(trend: Trend, count: int, since_unix_s: float) -> Drift:
-    return Drift(
-        effect=math.expm1(trend.log_change),
-        since_unix_s=since_unix_s,
-        session_count=count,
-        p_value=trend.p_value,
-    )
 
 
 _NOW = ""  # Stands for the current session, which no stored session is called.

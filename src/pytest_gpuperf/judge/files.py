@@ -173,8 +173,10 @@ class Difference(Frozen, frozen=True, kw_only=True):
         """The direction of the change. None for times at different or unknown clocks."""
         if self.was is None or self.now is None:
             return Direction.NEW if self.was is None else Direction.GONE
-        if self.is_time and not self._at_same_clock:
-            return None
+        if self.is_time:
+            was, now = (0.0 if s is None else s.clock_hz or 0.0 for s in self.sides)
+            if min(was, now) <= 0 or not math.isclose(was, now, rel_tol=SAME_CLOCK):
+                return None
         if abs(self.now - self.was) <= self._tolerance:
             return Direction.SAME
         return self._moved(rises=self.now > self.was)
@@ -189,13 +191,6 @@ class Difference(Frozen, frozen=True, kw_only=True):
         if self.is_time:
             return Direction.SLOWER if is_worse else Direction.FASTER
         return Direction.WORSE if is_worse else Direction.BETTER
-
-    @property
-    def _at_same_clock(self) -> bool:
-        was, now = (
-            0.0 if side is None else side.clock_hz or 0.0 for side in self.sides
-        )
-        return min(was, now) > 0 and math.isclose(was, now, rel_tol=SAME_CLOCK)
 
     @property
     def _tolerance(self) -> float:

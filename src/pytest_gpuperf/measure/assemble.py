@@ -512,10 +512,10 @@ def loop_record(
 def _without_steps(recorded: int, warmup: int) -> MeasureError:
     """Return the error of a loop of which no step counts."""
     if not recorded:
-        remedy = "put each turn of it into `with steps.step():`"
+        remedy = "wrap each iteration in `with steps.step():`"
         return MeasureError("the loop recorded no step", remedy=remedy)
     message = f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
-    return MeasureError(message, remedy="let it run more steps, or warm up fewer")
+    return MeasureError(message, remedy="run more steps, or warm up fewer")
 
 
 def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:

@@ -50,18 +50,18 @@ PROFILE_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=
 
 _BLOCK = Gap(
     code=GapCode.OTHER_WAY,
-    reason="a block runs once, and counting in this process takes a call of its own",
+    reason="counting in this process needs another call, and a block runs only once",
     remedy="measure a function with gpuperf.measure",
 )
 _INSIDE = Gap(
     code=GapCode.OTHER_WAY,
-    reason="it lies in what is being timed, whose time would be that of counting",
+    reason="it is inside of what is being timed, and counting would take most of that time",
     remedy="measure it outside of the block or loop",
 )
 _UNUSED = Gap(
     code=GapCode.NO_KERNEL,
     reason="no kernel was launched in the measurement",
-    remedy="see that the call works on the GPU",
+    remedy="check that the call runs on the GPU",
 )
 _NOTHING = Gap(
     code=GapCode.UNSUPPORTED,
@@ -80,7 +80,7 @@ _UNCOUNTED: Mapping[str, Unmeasured] = {
         metric=COUNT,
         code=GapCode.UNSUPPORTED,
         reason="a CUDA graph may be one of the ranges that CUPTI counts in",
-        remedy="have CUPTI see launches: `gpuperf doctor` says why it does not",
+        remedy="let CUPTI record launches: `gpuperf doctor` says why it does not",
     ),
 }
 
@@ -244,7 +244,7 @@ def _collected(gap: Unmeasured, source: str) -> Unmeasured:
     if gap.code not in {GapCode.NOT_COLLECTED, GapCode.NOT_IN_REPORT}:
         return gap
     reason = f"{source} gave no value of it for this call"
-    remedy = "see that this GPU has it: gpuperf metrics check"
+    remedy = "check that this GPU has it: gpuperf metrics check"
     if "." not in gap.metric:  # Most names need an ending to denote a value.
         remedy = f"write an ending behind it (dram__bytes.sum has one), or {remedy}"
     code = GapCode.METRIC_UNAVAILABLE
@@ -372,13 +372,13 @@ def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Gap:
         return counted.refusal or Gap(
             code=GapCode.NOT_REACHED,
             reason=f"{shown} was not reached under ncu",
-            remedy="let the test come to it in every process",
+            remedy="let the test reach it in every process",
         )
     if not measured.launches:
         return Gap(
             code=GapCode.NO_KERNEL,
             reason=f"no kernel was launched in {shown} under ncu",
-            remedy="see that the call works on the GPU",
+            remedy="check that the call runs on the GPU",
         )
     failed = [launch.kernel for launch in measured.launches if not launch.measured]
     if failed:

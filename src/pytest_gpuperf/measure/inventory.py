@@ -127,7 +127,9 @@ class Build:
                 lacking.append(error)
                 if isinstance(error, CollectorFailedError) and target is not None:
                     unread.append(Unread(error.message, (target.rstrip("af"),)))
-            self._leave_out(path, unread)
+            for sentence, chips in unread:
+                self.unread.append(f"{path.name}: {sentence}")
+                self.unread_chips.update(chips)
         if lacking and not every:
             raise lacking[0]
         # Of a chosen chip, the files for other chips are no news.
@@ -155,11 +157,6 @@ class Build:
             return error.is_whole
         # Without a choice, the tool's error concerns more than one chip.
         return self._target is not None and len(self._files) > 1
-
-    def _leave_out(self, path: Path, unread: Iterable[Unread]) -> None:
-        for sentence, chips in unread:
-            self.unread.append(f"{path.name}: {sentence}")
-            self.unread_chips.update(chips)
 
     def with_instructions(
         self, digests: Collection[str]

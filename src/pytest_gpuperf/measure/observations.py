@@ -195,13 +195,13 @@ def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasu
         too_short = Gap(
             code=GapCode.NOT_STATED,
             reason=f"{deltas.duration_s:.3g} s are too short for the board's counter",
-            remedy="let the block take longer",
+            remedy="do more work in the block",
         )
         for metric in _ENERGY:
             gap = deltas.lost or deltas.silent.get("energy") or too_short
             yield Unmeasured.of_metric(metric, gap)
     elif deltas is not None and record.kind is not Kind.STEPS:
-        reason = "it takes calls without a gap, which are made where it is asked for"
+        reason = "it needs calls without pauses, which are made only if a test names it"
         for metric in _ENERGY:
             yield Unmeasured(
                 metric=metric,

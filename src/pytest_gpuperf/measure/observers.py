@@ -107,8 +107,8 @@ class MeasuredCall(NamedTuple):
 
 _NO_ROOM = Gap(
     code=GapCode.UNSUPPORTED,
-    reason="memory had no room for a second result next to the first, which the test may use",
-    remedy="measure it on less, or return less of it",
+    reason="memory had no room for a second result, and the test may still use the first",
+    remedy="measure it on less data, or return less",
 )
 _CUPTI_UNASKED = Gap(
     code=GapCode.NOT_ASKED,
@@ -633,14 +633,14 @@ class TelemetrySpan:
             return Gap(
                 code=GapCode.NOT_STATED,
                 reason="the GPU's temperature was not sampled",
-                remedy="see what `gpuperf doctor` says of nvml",
+                remedy="look at nvml in `gpuperf doctor`",
             )
         if silent is not None and metric != _HEALTH:
             return replace(silent, reason=f"{_UNSAMPLED}: {silent.reason}")
         return Gap(
             code=GapCode.INCOMPLETE,
             reason="less than half of the measurement was sampled",
-            remedy="let it take longer, or sample more often with --gpuperf-telemetry",
+            remedy="measure for longer, or sample more often with --gpuperf-telemetry",
         )
 
     def notes(self, deltas: DeviceDeltas | None) -> Iterator[Note]:

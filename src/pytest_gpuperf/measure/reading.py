@@ -94,7 +94,11 @@ class _Reports:
         """Return a report with everything available for some metrics."""
         from pytest_gpuperf.measure.captured import first_counters, report_counters
 
-        status = _status(path)
+        # Differs after a file was rewritten.
+        status: tuple[int, ...] = ()
+        with contextlib.suppress(OSError, ValueError):  # The reader reports the reason.
+            state = os.stat(path)  # noqa: PTH116 - a path of the user's, as it is
+            status = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
         earlier = self._kept.get(status)
         counters = report_counters(metrics)
         if earlier is None:
@@ -121,15 +125,6 @@ class _Reports:
         kept_names = None if names is None else frozenset(names)
         self._kept[status] = _Kept(report, kept_names)
         return report
-
-
-def _status(path: str) -> tuple[int, ...]:
-    """Return a tuple that changes when a file is rewritten, or () if the file is unreadable."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a path of the user's, as it is
-    except (OSError, ValueError):  # The reader reports the reason.
-        return ()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _code_digest(cubins: Sequence[Cubin], *, runner: Runner) -> str | None:
@@ -697,5 +692,5 @@ def _gap_of_resource(metric: str, kernel: KernelResources) -> Gap:
     else:
         code = GapCode.UNSUPPORTED
         reason = f"what a multiprocessor of {kernel.target} holds is not known"
-        remedy = "compile it for a chip that is, as sm_90"
+        remedy = "compile it for a known chip, as sm_90"
     return Gap(code=code, reason=reason, remedy=remedy)

@@ -264,7 +264,10 @@ class References:
         self._budget.spend(self._ended_ns - begun_ns, ran_ns)
         # After short tests the next set is a second away or more. Its memory takes 4 ms.
         if self._measured_ns < _STALE_NS and not self._budget.allows_a_set():
-            self._release_memory()
+            self.__dict__.pop("_memory", None)
+            for name in ("copy", READS):
+                if not isinstance(self._workloads.get(name), Gap):
+                    self._workloads.pop(name, None)
 
     def _take_disk_set(self, disk: Disk) -> None:
         begun_ns, blocks_count = self._clock.now_ns(), self._clock.blocks_count()
@@ -339,13 +342,12 @@ class References:
 
     @cached_property
     def _memory(self) -> memoryview:
-        return _mapped(_MEMORY_BYTES)
-
-    def _release_memory(self) -> None:
-        self.__dict__.pop("_memory", None)
-        for name in ("copy", READS):
-            if not isinstance(self._workloads.get(name), Gap):
-                self._workloads.pop(name, None)
+        # The allocator of the tests would keep more of their memory after it freed a block
+        # of this size, and the tests would run faster.
+        view = memoryview(mmap.mmap(-1, _MEMORY_BYTES, access=mmap.ACCESS_COPY))
+        for start in range(0, _MEMORY_BYTES, len(_ONES)):
+            view[start : start + len(_ONES)] = _ONES
+        return view
 
     def _is_narrow(self, name: str) -> bool:
         """Return True if the median of a workload is as precise as the median of a test."""
@@ -546,7 +548,7 @@ _CLASSES = {
 _STOOD_STILL = Gap(
     code=GapCode.FAILED,
     reason="the clock stood still",
-    remedy="run it where the clock moves",
+    remedy="run it on a machine whose clock moves",
 )
 
 
@@ -579,19 +581,6 @@ def _array() -> Workload:
             values.byteswap()
 
     return swap
-
-
-def _mapped(size_bytes: int) -> memoryview:
-    """
-    Return memory that does not come from the allocator of the tests.
-
-    If that freed a block of this size, it would keep more of the memory of the tests,
-    which would then run faster.
-    """
-    view = memoryview(mmap.mmap(-1, size_bytes, access=mmap.ACCESS_COPY))
-    for start in range(0, size_bytes, len(_ONES)):
-        view[start : start + len(_ONES)] = _ONES
-    return view
 
 
 def _copy(memory: memoryview) -> Workload:

@@ -246,9 +246,7 @@ class TimingMeasurer:
         for name in site.config.collectors:
             if name in site.lost:
                 absence = site.lost[name]
-                message = (
-                    f"collector {name} was asked for and refuses: {absence.reason}"
-                )
+                message = f"collector {name} cannot be used: {absence.reason}"
                 raise ConfigError(message, remedy=absence.remedy)
 
     def rest(self) -> None:

@@ -152,9 +152,7 @@ class Turns:
         absence = self._site.lost.get(_NAME)
         if absence is not None and "gpuperf_lock" in self._site.config.option_texts:
             how = self._site.config.lock.value
-            message = (
-                f"--gpuperf-lock={how} was asked for and refuses: {absence.reason}"
-            )
+            message = f"--gpuperf-lock={how} cannot be used: {absence.reason}"
             raise ConfigError(message, remedy=absence.remedy)
 
     def other_users(self, deltas: DeviceDeltas | None) -> OtherUsers:

@@ -80,7 +80,8 @@ def load_json(text: bytes | str, *, path: str = "") -> object:
             text.decode() if isinstance(text, bytes) else text,
             object_pairs_hook=_Pairs,
             parse_constant=_constant,
-            parse_int=_integer,
+            # Minus zero becomes a float, so that it is not accepted as a count.
+            parse_int=lambda digits: -0.0 if digits == "-0" else int(digits),
         )
     except (ValueError, RecursionError) as error:
         message = f"it is not JSON ({error})"
@@ -346,17 +347,13 @@ def _grade(text: str) -> Grade | str:
     return Grade(text) if text in Grade.__members__ else text
 
 
-def _recommendation(text: str) -> Recommendation:
-    return Recommendation(text=text)
-
-
 _LEAVES: Mapping[object, tuple[_Fault, _Maker]] = {
     float: (_not_a_number, float),
     int: (_not_a_count, int),
     str: (_not_a_text, str),
     _LABEL: (partial(_not_in, SourceLabel), SourceLabel),
     Grade | str: (_not_a_text, _grade),
-    Recommendation: (_not_a_text, _recommendation),
+    Recommendation: (_not_a_text, lambda text: Recommendation(text=text)),
 }
 
 
@@ -366,13 +363,6 @@ def _spelled(value: object) -> str:
     if isinstance(value, Mapping):
         return "an object"
     return "a list" if isinstance(value, list | tuple) else shown(value)
-
-
-def _integer(digits: str) -> int | float:
-    """
-    Parse an integer. Minus zero becomes a float, so that it is not accepted as a count.
-    """
-    return -0.0 if digits == "-0" else int(digits)
 
 
 def _constant(word: str) -> float:

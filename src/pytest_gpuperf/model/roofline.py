@@ -357,7 +357,7 @@ class Grade(Enum):
             (<Grade.A: 'A'>, True)
         """
         wrong = not_finite("", {"efficiency": efficiency})
-        refuse(list(wrong), remedy="ask only for what was measured")
+        refuse(list(wrong), remedy="ask only for values that were measured")
         return (bands or TRAINING_BANDS).grade(efficiency)
 
     @property

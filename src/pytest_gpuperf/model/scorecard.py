@@ -96,7 +96,10 @@ class Bottleneck(str, Enum):
             "launch_fraction": launch_fraction,
             "compute_utilization": compute_utilization,
         }
-        refuse(list(not_finite("", shares)), remedy="ask only for what was measured")
+        refuse(
+            list(not_finite("", shares)),
+            remedy="ask only for values that were measured",
+        )
         return cls.of(
             transfer_fraction, launch_fraction, compute_utilization, limits=limits
         )

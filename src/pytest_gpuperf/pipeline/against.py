@@ -770,7 +770,7 @@ class _Looks:
             gap = Gap(
                 code=GapCode.FAILED,
                 reason=f"of the {side.value} side {reason}",
-                remedy="see what its imports, conftest.py and session fixtures do there",
+                remedy="look at what its imports, conftest.py and session fixtures do there",
             )
         if self.blocks and gap.code in _WITHOUT_A_BLOCK:
             self.gap = gap

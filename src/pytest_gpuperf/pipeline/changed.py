@@ -111,42 +111,35 @@ def unchanged_tests(
     shard = site.shard()
     of_files = _key(selection, None if shard is None else str(shard))
     try:
-        return _unchanged(site, memory, parameters, of_files)
+        device = site.device()
+        slugs = slugs_of_machine(
+            site.environment, None if device is None else device.name
+        )
+        left, same = set(parameters), set[str]()
+        commit = why_none = ""
+        for stored in memory.file_lists(of_files, slugs):
+            files = stored.files
+            if files is None or stored.session.commit is None:
+                continue
+            keys = left & files.measured.keys()
+            if not keys:
+                continue
+            left -= keys
+            unchanged, why = _same_since(stored.session.commit, files, site)
+            found = {k for k in keys & unchanged if files.measured[k] == parameters[k]}
+            if found:
+                commit = commit or stored.session.commit
+                same |= found
+            elif keys & unchanged:
+                where = f"the session of {short(stored.session.commit)}"
+                why = f"each test has other parameters than in {where}"
+            why_none = why_none or why
+        if same:
+            return Unchanged(keys=frozenset(same), commit=commit)
+        where = "the store has no files of a run with these arguments on this machine"
+        return Unchanged(why_none=why_none or f"{where}; {_STORE_FIRST}")
     except GpuPerfError as error:
         return Unchanged(why_none=str(error))
-
-
-def _unchanged(
-    site: Site,
-    memory: Memory,
-    parameters: Mapping[str, str | None],
-    of_files: RecordKey,
-) -> Unchanged:
-    device = site.device()
-    slugs = slugs_of_machine(site.environment, None if device is None else device.name)
-    left, same = set(parameters), set[str]()
-    commit = why_none = ""
-    for stored in memory.file_lists(of_files, slugs):
-        files = stored.files
-        if files is None or stored.session.commit is None:
-            continue
-        keys = left & files.measured.keys()
-        if not keys:
-            continue
-        left -= keys
-        unchanged, why = _same_since(stored.session.commit, files, site)
-        found = {k for k in keys & unchanged if files.measured[k] == parameters[k]}
-        if found:
-            commit = commit or stored.session.commit
-            same |= found
-        elif keys & unchanged:
-            where = f"the session of {short(stored.session.commit)}"
-            why = f"each test has other parameters than in {where}"
-        why_none = why_none or why
-    if same:
-        return Unchanged(keys=frozenset(same), commit=commit)
-    where = "the store has no files of a run with these arguments on this machine"
-    return Unchanged(why_none=why_none or f"{where}; {_STORE_FIRST}")
 
 
 def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str], str]:
@@ -182,7 +175,20 @@ def _same_since(commit: str, files: FileList, site: Site) -> tuple[frozenset[str
         opened = OpenedByTest.of_session(files, changes.root)
         modules = {key: key.partition("::")[0] for key in files.ended}
         used = used_files(opened, modules, site.config)
-        changes = _with_other_files(used, changes, files)
+        # A file that the commit does not have is the same if its content is.
+        digests, names = files.digests, names_changed(used, changes, files.entries)
+        others = used_names(used) - changes.before
+        same = frozenset(
+            name
+            for name in others & digests.keys()
+            if content_digest(Path(changes.root, name)) == digests[name]
+        )
+        changes = replace(
+            changes,
+            differing=((changes.differing | others) - same) | names,
+            listed=changes.listed | others,
+            before=changes.before | others,
+        )
         _move_bodies(repository, revision, used, changes)
         keys &= same_tests(used, changes)
         changed |= changes.differing & used_names(used) or changes.differing
@@ -387,27 +393,6 @@ def _changed_outside(digests: Mapping[str, str], root: str) -> list[str]:
     return sorted(changed | {path for path in new if not inside(path, *stored)})
 
 
-def _with_other_files(used: UsedFiles, changes: Changes, files: FileList) -> Changes:
-    """
-    Return changes with the used files and the names that the commit does not have.
-
-    A file is the same if its content has the stored digest.
-    """
-    digests, names = files.digests, names_changed(used, changes, files.entries)
-    others = used_names(used) - changes.before
-    same = frozenset(
-        name
-        for name in others & digests.keys()
-        if content_digest(Path(changes.root, name)) == digests[name]
-    )
-    return replace(
-        changes,
-        differing=((changes.differing | others) - same) | names,
-        listed=changes.listed | others,
-        before=changes.before | others,
-    )
-
-
 def _surroundings(site: Site) -> str:
     """Return the digest of everything outside of the repository that files do not show."""
     device, root = site.device(), os.path.realpath(site.config.checkout.root or ".")
@@ -456,13 +441,12 @@ def _move_bodies(
         before = repository.run("show", f"{revision}:{path}")
         if before.exit_code or not runs_alike(before.stdout, file.read_bytes()):
             continue
-        if not _is_named(PurePosixPath(path).stem, names - {path}, changes.root):
+        # A used Python file that names the module may import it.
+        stem = re.escape(PurePosixPath(path).stem.encode())
+        named = re.compile(rb"(?<!\w)" + stem + rb"(?!\w)")
+        sources = (
+            Path(changes.root, name) for name in names - {path} if name.endswith(".py")
+        )
+        if not any(s.is_file() and named.search(s.read_bytes()) for s in sources):
             place = OpenedFile(os.path.normpath(file))
             opened.positions[place] = max(first[path], opened.positions.get(place, 0))
-
-
-def _is_named(stem: str, names: frozenset[str], root: str) -> bool:
-    """Return True if a used Python file names a module, and so may import it."""
-    named = re.compile(rb"(?<!\w)" + re.escape(stem.encode()) + rb"(?!\w)")
-    sources = (Path(root, name) for name in names if name.endswith(".py"))
-    return any(file.is_file() and named.search(file.read_bytes()) for file in sources)

@@ -632,7 +632,20 @@ class Memory:
         if self._store is None:
             return
         if self._away is not None:
-            yield self._stand_in(self._away)
+            newest = max(
+                (
+                    record.session.started_unix_s
+                    for series in (*self._parts.values(), *self._loaded.values())
+                    for records in series.values()
+                    for record in records
+                ),
+                default=None,
+            )
+            age = "has no session of these tests"
+            if newest is not None:
+                age = f"has sessions up to {date(newest)}"
+            place = self._config.option_texts["gpuperf_baseline_fallback"]
+            yield f"compared with {place}, which {age}, because {self._away}"
         unread = self._store.unread
         for error in unread[:_SHOWN_LINES]:
             text = str(error).replace(f"{self._config.root}{os.sep}", "")
@@ -656,22 +669,6 @@ class Memory:
                 "the test and the process of its sessions are not stored, so they are not "
                 "compared; its sessions count, and the next stored session rewrites it"
             )
-
-    def _stand_in(self, error: BaselineError) -> str:
-        newest = max(
-            (
-                record.session.started_unix_s
-                for series in (*self._parts.values(), *self._loaded.values())
-                for records in series.values()
-                for record in records
-            ),
-            default=None,
-        )
-        age = "has no session of these tests"
-        if newest is not None:
-            age = f"has sessions up to {date(newest)}"
-        place = self._config.option_texts["gpuperf_baseline_fallback"]
-        return f"compared with {place}, which {age}, because {error}"
 
     def damaged(self, test_ids: Collection[str], slugs: Collection[str]) -> list[str]:
         """
@@ -732,25 +729,20 @@ class Memory:
         if store is None:
             return
         try:
-            store.write_all(self._keyed(store, changes))
+            whole: dict[str, list[StoreChange]] = {}
+            modules = set(map(module_of, self._keys))
+            for folder, of_folder in changes.items():
+                keyed: list[StoreChange] = []
+                for old, named in store.names(folder, modules).items():
+                    key = self._stored_key(old)
+                    if key != old and named.any_id:
+                        keyed.append(Move(key=key, old=old))
+                whole[folder] = [*keyed, *map(self._under_key, of_folder)]
+            store.write_all(whole)
         except BaselineError as error:
             if not names_database(self._config.baseline or ""):
                 raise
             raise self._unsent(changes, error) from None
-
-    def _keyed(
-        self, store: Store, changes: Mapping[str, list[StoreChange]]
-    ) -> dict[str, list[StoreChange]]:
-        whole: dict[str, list[StoreChange]] = {}
-        modules = set(map(module_of, self._keys))
-        for folder, of_folder in changes.items():
-            keyed: list[StoreChange] = []
-            for old, named in store.names(folder, modules).items():
-                key = self._stored_key(old)
-                if key != old and named.any_id:
-                    keyed.append(Move(key=key, old=old))
-            whole[folder] = [*keyed, *map(self._under_key, of_folder)]
-        return whole
 
     def _under_key(self, change: StoreChange) -> StoreChange:
         key = self._stored_key(change.key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.change import Against
-from pytest_gpuperf.model.environment import Environment, Host, Session
+from pytest_gpuperf.model.environment import Host, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.run import Completeness, Header, HeaderNote, Run, Scope
@@ -127,7 +127,14 @@ def merge(files: Sequence[ShardFile]) -> MergedRun:
         if shards[number].header.completeness.interrupted
     ]
     left_count = _left_count(runs)
-    faults = (*ended, *_never_reported(shards, count))
+    faults = [*ended]
+    for number in sorted(shards):
+        never = shards[number].header.completeness.missing
+        if never:
+            tests = plural(len(never), "test")
+            faults.append(
+                f"shard {number} of {count}: {tests} never reported: {listed(never)}"
+            )
     remarks = []
     if left_count:
         why = "are missing" if ended else "were deselected in every shard"
@@ -136,17 +143,9 @@ def merge(files: Sequence[ShardFile]) -> MergedRun:
         run=_union(runs, "; ".join(ended), left_count),
         numbers=tuple(sorted(shards)),
         missing=missing,
-        faults=faults,
+        faults=tuple(faults),
         remarks=tuple(remarks),
     )
-
-
-def _never_reported(shards: Mapping[int, Run], count: int) -> Iterator[str]:
-    for number in sorted(shards):
-        never = shards[number].header.completeness.missing
-        if never:
-            tests = plural(len(never), "test")
-            yield f"shard {number} of {count}: {tests} never reported: {listed(never)}"
 
 
 def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
@@ -159,7 +158,7 @@ def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
         )
     for what, remedy, value_of in (
         ("schemas", "measure all shards with one version of pytest-gpuperf", _schema),
-        ("runs", _ONE_ID, _run_id),
+        ("runs", _ONE_ID, lambda file: file.run.header.session.run or "no run id"),
         ("commits", "measure all shards at one commit", _commit),
         ("numbers of shards", _ONE_RUN, _count),
         ("revisions", "compare all shards with one revision", _revision),
@@ -192,10 +191,6 @@ def _by_value(
 
 def _schema(file: ShardFile) -> str:
     return file.run.schema
-
-
-def _run_id(file: ShardFile) -> str:
-    return file.run.header.session.run or "no run id"
 
 
 def _commit(file: ShardFile) -> str | None:
@@ -324,10 +319,22 @@ def _header(runs: Sequence[Run]) -> Header:
         *dict.fromkeys(_joined(header.notes for header in headers)),
     )
     options = headers[0].options.items()
+    environments = [header.environment for header in headers]
+    first = environments[0]
+    versions = first.versions.items()
     return replace(
         headers[0],
         session=_session([header.session for header in headers]),
-        environment=_environment([header.environment for header in headers]),
+        environment=replace(
+            first,
+            cpu_model=_common(each.cpu_model for each in environments),
+            core_count=_common(each.core_count for each in environments),
+            versions={
+                name: version
+                for name, version in versions
+                if all(each.versions.get(name) == version for each in environments)
+            },
+        ),
         options={
             name: value
             for name, value in options
@@ -369,22 +376,6 @@ def _session(sessions: Sequence[Session]) -> Session:
 
 def _known(values: Iterable[_T | None]) -> _T | None:
     return next((value for value in values if value is not None), None)
-
-
-def _environment(environments: Sequence[Environment]) -> Environment:
-    """Return the first environment, without the facts of which others differ."""
-    first = environments[0]
-    versions = first.versions.items()
-    return replace(
-        first,
-        cpu_model=_common(each.cpu_model for each in environments),
-        core_count=_common(each.core_count for each in environments),
-        versions={
-            name: version
-            for name, version in versions
-            if all(each.versions.get(name) == version for each in environments)
-        },
-    )
 
 
 def _completeness(

@@ -524,6 +524,12 @@ def file_list(
         path = _relative(used, module)
         if path is not None:
             positions.setdefault(path, 0)
+    # The names that the opened folders had before the run.
+    entries = {}
+    for folder in used.opened.folders:
+        path, names = _relative(used, folder), used.opened.names_in(folder)
+        if path is not None and len(names) <= _MOST_NAMES:
+            entries[f"{path}/"] = tuple(sorted(names))
     listed = (_relative(used, folder) for folder in used.opened.listed)
     return FileList(
         positions=positions,
@@ -531,19 +537,9 @@ def file_list(
         ended=ended,
         surroundings=surroundings,
         digests=digests,
-        entries=_entries(used),
+        entries=entries,
         measured=measured,
     )
-
-
-def _entries(used: UsedFiles) -> dict[str, tuple[str, ...]]:
-    """Return the names that the opened folders had before the run, by folder."""
-    entries = {}
-    for folder in used.opened.folders:
-        path, names = _relative(used, folder), used.opened.names_in(folder)
-        if path is not None and len(names) <= _MOST_NAMES:
-            entries[f"{path}/"] = tuple(sorted(names))
-    return entries
 
 
 def names_changed(

@@ -16,7 +16,7 @@ import site
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -388,7 +388,15 @@ def collect(
         with contextlib.suppress(FileNotFoundError, RecordError):
             listed = codec.from_text(listing.read_bytes(), CollectedTests)
     if listed is None:
-        _check_end(finished, command)
+        text = os.strerror(errno.ENOSPC)
+        if text.encode() in finished.stdout + finished.stderr:
+            message = f"a process could not write below {command.scratch} ({text})"
+            remedy = "make room there, or set TMPDIR to another folder"
+            raise SidesRefusedError(message, remedy=remedy)
+        if _signal_of(finished) in _FROM_OUTSIDE:
+            side, name = command.side.value, _signal_of(finished)
+            message = f"{name} ended the {side} side while it collected its tests"
+            raise SidesRefusedError(message, remedy=_ENDED_REMEDY)
         said = last_lines(finished.log_tail, _SHOWN_LINES, in_a_sentence=True)
         lines = [line.strip() for line in finished.log_tail.splitlines()]
         errors = [line for line in lines if _ERROR.match(line)]
@@ -479,21 +487,6 @@ def root_folder(
     return os.fsdecode(file.read_bytes()) if file.is_file() else None
 
 
-def _check_end(finished: Finished, command: SideCommand) -> None:
-    """
-    Raise an error if a process ran out of disk space or was ended by a signal from outside.
-    """
-    text = os.strerror(errno.ENOSPC)
-    if text.encode() in finished.stdout + finished.stderr:
-        message = f"a process could not write below {command.scratch} ({text})"
-        remedy = "make room there, or set TMPDIR to another folder"
-        raise SidesRefusedError(message, remedy=remedy)
-    if _signal_of(finished) in _FROM_OUTSIDE:
-        side, name = command.side.value, _signal_of(finished)
-        message = f"{name} ended the {side} side while it collected its tests"
-        raise SidesRefusedError(message, remedy=_ENDED_REMEDY)
-
-
 def _signal_of(finished: Finished) -> str:
     return "" if finished.exit_code >= 0 else signal_name(-finished.exit_code)
 
@@ -579,7 +572,20 @@ class Builder:
         source, site = Path(command.scratch, "source"), Path(command.scratch, "site")
         files = self._copied(command.tree, source)
         folder = source / (project_folder(command.tree, command.folder) or "")
-        entry = self._cache / self._key(source, files, folder)
+        purelib = Path(sysconfig.get_path("purelib"))
+        settings = {k: v for k, v in os.environ.items() if k.startswith(_COMPILERS)}
+        parts = [
+            *(f"{path} {content_digest(source / path)}" for path in files),
+            os.path.relpath(folder, source),
+            sys.version,
+            sysconfig.get_platform(),
+            sys.prefix,
+            str(content_digest(purelib)),
+            repr(sorted(settings.items())),
+        ]
+        entry = self._cache / digest_of(
+            "\n".join(parts).encode("utf-8", "surrogateescape")
+        )
         if not _copy_entry(entry, site):
             self._install(command, folder, site)
             _keep(entry, site)
@@ -615,21 +621,6 @@ class Builder:
             },
         )
         _check(finished, command, _REMEDY)
-
-    @staticmethod
-    def _key(source: Path, files: Iterable[str], folder: Path) -> str:
-        purelib = Path(sysconfig.get_path("purelib"))
-        settings = {k: v for k, v in os.environ.items() if k.startswith(_COMPILERS)}
-        parts = [
-            *(f"{path} {content_digest(source / path)}" for path in files),
-            os.path.relpath(folder, source),
-            sys.version,
-            sysconfig.get_platform(),
-            sys.prefix,
-            str(content_digest(purelib)),
-            repr(sorted(settings.items())),
-        ]
-        return digest_of("\n".join(parts).encode("utf-8", "surrogateescape"))
 
 
 def project_folder(tree: str, folder: str) -> str | None:

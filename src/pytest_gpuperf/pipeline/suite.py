@@ -5,7 +5,6 @@ The hooks report events to the suite. The steps of pipeline/run read from and wr
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 from collections.abc import (
@@ -31,7 +30,7 @@ from pytest_gpuperf.model.environment import (
     family_of,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import METRICS, Family
+from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, RecordKey, Role, module_of
 from pytest_gpuperf.model.run import (
     Completeness,
@@ -42,12 +41,9 @@ from pytest_gpuperf.model.run import (
     TestPlace,
 )
 from pytest_gpuperf.model.sample import ReferenceSamples, Source
-from pytest_gpuperf.model.verdict import FAILING, Cause, Reason, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Verdict
 from pytest_gpuperf.pipeline.memory import Memory, slug_of, slugs_of_machine
 from pytest_gpuperf.pipeline.repeat import CommandLine
-from pytest_gpuperf.report import words
-from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.rows import judged_value
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.opened_files import OpenedByTest
@@ -564,46 +560,13 @@ class Suite:
         """Return the time limit of a fresh process [s]."""
         return max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * self.elapsed_s())
 
-    def properties_of(self, node_id: str) -> list[tuple[str, object]]:
-        """Return values and verdicts of a test as JUnit properties."""
+    def judged_of(self, node_id: str) -> tuple[Sequence[Record], Sequence[Verdict]]:
+        """Return the records of a test in the main process, and its verdicts until now."""
         measured = self.results.get(node_id)
         if measured is None:
-            return []
+            return (), ()
         # Changes are known only at the end of the run, and only held tests wait for the end.
-        verdicts = self._of_test(node_id) or measured.verdicts
-        values: list[tuple[str, object]] = []
-        for record in measured.records:
-            about = [v for v in verdicts if v.key == record.key]
-            for first in record.estimates:
-                if first.kernel is not None:
-                    continue
-                unit = f" [{first.unit}]" if first.unit else ""
-                name = f"{_named(record.key, first.metric)}{unit}"
-                judged = judged_value(first, about)
-                if judged is None or math.isclose(judged, first.value):
-                    values.append((f"gpuperf.{name}", first.value))
-                else:
-                    values.append((f"gpuperf.{name}", judged))
-                    values.append((f"gpuperf.first.{name}", first.value))
-        for v in verdicts:
-            if not v.decides:  # Shown in reports only.
-                continue
-            kind, name = (
-                "against" if v.of_revision else "verdict",
-                _named(v.key, v.metric),
-            )
-            values.append(
-                (f"gpuperf.{kind}.{name}", f"{v.outcome.value}: {v.reason.value}")
-            )
-            # How the suite and a fresh process differ.
-            if text := words.in_suite(v):
-                note = f"{Reason.SLOWER_IN_SUITE.value}: {text}"
-                values.append((f"gpuperf.note.{name}", note))
-            elif text := words.alone(v):
-                note = f"{Cause.OTHER_ALONE.value}: {text}"
-                values.append((f"gpuperf.note.{name}", note))
-        # pytest escapes only the values, so the names are escaped here.
-        return [(escape(name), value) for name, value in values]
+        return measured.records, self._of_test(node_id) or measured.verdicts
 
     def records(self) -> tuple[Record, ...]:
         """Return all records of the run, from all processes."""
@@ -814,10 +777,3 @@ def _below(checkout: Checkout, path: Path) -> str | None:
         if below is not None:
             return below
     return None
-
-
-def _named(key: RecordKey, metric: str) -> str:
-    """Return the metric after the name of the measurement, or alone for a recorded number."""
-    if key.name == metric and metric not in METRICS:
-        return metric
-    return f"{key.name} {metric}".strip()

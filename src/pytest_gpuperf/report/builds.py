@@ -167,13 +167,10 @@ def _name(change: KernelChange) -> str:
 
 
 def _result(change: KernelChange) -> str:
-    is_new = change.was is None and change.fate is Fate.WORSE
-    return NEW_AND_WORSE if is_new else _word(change.fate)
-
-
-def _word(fate: Fate) -> str:
-    text: str = fate.value
-    return WORSE if fate is Fate.WORSE else text
+    if change.fate is Fate.WORSE:
+        return WORSE if change.was is not None else NEW_AND_WORSE
+    text: str = change.fate.value
+    return text
 
 
 def _why(change: KernelChange) -> str:

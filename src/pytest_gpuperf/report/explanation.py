@@ -374,8 +374,13 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand,
     if verdict.of_revision:  # Nothing can be stored.
         return (reproduce,)
     if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
-        drifts = has_drifted(verdict)
-        return (reproduce, *([_accept_of_drift(verdict, options)] if drifts else []))
+        if not has_drifted(verdict):
+            return (reproduce,)
+        # The series starts anew, because an update keeps an unchanged value.
+        run = options.get("gpuperf_json", RUN_FILE)
+        test = f"--test={verdict.key.test_id}"
+        argv = ("gpuperf", "baseline", "accept", store_name(options), run, test)
+        return (reproduce, NextCommand(kind=_ACCEPT, argv=argv))
     update = _accepting_update(verdict)
     if options.get("gpuperf_update") in {"all", update}:  # It is already accepted.
         return (reproduce,)
@@ -389,14 +394,6 @@ def _accepting_update(verdict: Verdict) -> str:
     # An update of improvements leaves out tests whose source changed.
     gained = verdict.outcome is Outcome.IMPROVED and not words.changed_test(verdict)
     return "improved" if gained else "all"
-
-
-def _accept_of_drift(verdict: Verdict, options: Mapping[str, str]) -> NextCommand:
-    """Return the command that starts the series anew. An update keeps an unchanged value."""
-    run = options.get("gpuperf_json", RUN_FILE)
-    test = f"--test={verdict.key.test_id}"
-    argv = ("gpuperf", "baseline", "accept", store_name(options), run, test)
-    return NextCommand(kind=_ACCEPT, argv=argv)
 
 
 def command_text(command: NextCommand) -> str:
@@ -437,7 +434,13 @@ def body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     # The first detail of an unmeasured metric is in the head.
     details = verdict.detail[1:] if is_unmeasured else verdict.detail
-    texts = [_cause(verdict), *map(escape, details)]
+    texts = []
+    if verdict.origin is not None:
+        # Needed only where a value moved.
+        from pytest_gpuperf.report.origins import origin
+
+        texts.append(origin(verdict))
+    texts += map(escape, details)
     texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
     texts += [_confirmed(verdict), words.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
@@ -463,15 +466,6 @@ def body(
     started_by = (options or {}).get("started_by")
     if started_by is not None:
         yield Line(f"    pytest was started by: {escape(started_by)}")
-
-
-def _cause(verdict: Verdict) -> str:
-    if verdict.origin is None:
-        return ""
-    # Needed only where a value moved.
-    from pytest_gpuperf.report.origins import origin
-
-    return origin(verdict)
 
 
 def _subject(verdict: Verdict) -> str:

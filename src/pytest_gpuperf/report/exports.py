@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from posixpath import normpath
 from typing import NamedTuple
@@ -15,12 +16,12 @@ import msgspec
 
 from pytest_gpuperf.judge.tally import speaking
 from pytest_gpuperf.model.activity import Trace
-from pytest_gpuperf.model.metric import Better, metric_of
-from pytest_gpuperf.model.record import Kind, Record, Role
+from pytest_gpuperf.model.metric import METRICS, Better, metric_of
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report import display
+from pytest_gpuperf.model.verdict import Cause, Reason, Verdict
+from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.escape import csv_cell, escape
 from pytest_gpuperf.report.explanation import first_line, from_root
 from pytest_gpuperf.report.lines import json_bytes
@@ -405,6 +406,56 @@ def _command_text(text: str, *, also: str = "") -> str:
     for letter in also:
         text = text.replace(letter, f"%{ord(letter):02X}")
     return text
+
+
+def junit_properties(
+    records: Iterable[Record], verdicts: Sequence[Verdict]
+) -> list[tuple[str, object]]:
+    """
+    Return the values and verdicts of a test as JUnit properties.
+
+    Args:
+        records: The records of the test.
+
+        verdicts: The verdicts of the test.
+    """
+    values: list[tuple[str, object]] = []
+    for record in records:
+        about = [v for v in verdicts if v.key == record.key]
+        for first in record.estimates:
+            if first.kernel is not None:
+                continue
+            unit = f" [{first.unit}]" if first.unit else ""
+            name = f"{_property(record.key, first.metric)}{unit}"
+            judged = judged_value(first, about)
+            if judged is None or math.isclose(judged, first.value):
+                values.append((f"gpuperf.{name}", first.value))
+            else:
+                values.append((f"gpuperf.{name}", judged))
+                values.append((f"gpuperf.first.{name}", first.value))
+    for v in verdicts:
+        if not v.decides:  # Shown in reports only.
+            continue
+        kind = "against" if v.of_revision else "verdict"
+        name = _property(v.key, v.metric)
+        outcome = f"{v.outcome.value}: {v.reason.value}"
+        values.append((f"gpuperf.{kind}.{name}", outcome))
+        # How the suite and a fresh process differ.
+        if text := words.in_suite(v):
+            note = f"{Reason.SLOWER_IN_SUITE.value}: {text}"
+            values.append((f"gpuperf.note.{name}", note))
+        elif text := words.alone(v):
+            note = f"{Cause.OTHER_ALONE.value}: {text}"
+            values.append((f"gpuperf.note.{name}", note))
+    # pytest escapes only the values, so the names are escaped here.
+    return [(escape(name), value) for name, value in values]
+
+
+def _property(key: RecordKey, metric: str) -> str:
+    """Return the metric after the name of the measurement, or alone for a recorded number."""
+    if key.name == metric and metric not in METRICS:
+        return metric
+    return f"{key.name} {metric}".strip()
 
 
 def _values(run: Run) -> Iterator[_Value]:

@@ -73,10 +73,6 @@ def remarks(series: SeriesHistory, test: str) -> Iterator[str]:
         names = display.listed(point.machine or "" for point in left_out)
         count = display.plural(len(left_out), "session")
         yield f"left out: {count} of {names}, because the machine moved"
-    yield from _next(series, test)
-
-
-def _next(series: SeriesHistory, test: str) -> Iterator[str]:
     for move in series.moves:
         good = series.points[max(move.first - 1, 0)].commit
         bad = series.points[move.place].commit

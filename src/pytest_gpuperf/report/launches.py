@@ -580,7 +580,18 @@ def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
     if isinstance(advised, Gap):
         yield f"the advice of the report cannot be read: {advised.text}"
     elif isinstance(advised, FailedKernel):
-        yield _failed_kernel(advised)
+        text = display.value(advised.value, advised.unit)
+        if advised.unit == "bytes":
+            is_whole = advised.value and not advised.value % KiB
+            kib = f" ({advised.value / KiB:g} KiB)" if is_whole else ""
+            text = f"{advised.value:.0f} B{kib}"
+        if advised.classes is not None:
+            counts = ", ".join(
+                f"{name} {count}" for name, count in advised.classes.items()
+            )
+            text += f"; it has {counts or 'none of any class'}"
+        kernel = advised.kernel
+        yield f"{kernel.demangled or kernel.name} ({kernel.target}): {advised.metric} {text}"
     else:
         name = f"{advised.kernel} (launch {advised.index})"
         facts = [
@@ -598,22 +609,6 @@ def advice_texts(advised: AdvisedLaunch | FailedKernel | Gap) -> Iterator[str]:
             yield f"{name}: {waiting}, most for {stall.reason}"
         for rule in advised.advice.rules[:_MOST_RULES_OF_FAILURES]:
             yield f"{name}: {_rule(rule)}"
-
-
-def _failed_kernel(failed: FailedKernel) -> str:
-    """Return a kernel's resources like the compiler: bytes as a whole number, and in KiB."""
-    text = display.value(failed.value, failed.unit)
-    if failed.unit == "bytes":
-        is_whole = failed.value and not failed.value % KiB
-        kib = f" ({failed.value / KiB:g} KiB)" if is_whole else ""
-        text = f"{failed.value:.0f} B{kib}"
-    if failed.classes is not None:
-        counts = ", ".join(f"{name} {count}" for name, count in failed.classes.items())
-        text += f"; it has {counts or 'none of any class'}"
-    kernel = failed.kernel
-    return (
-        f"{kernel.demangled or kernel.name} ({kernel.target}): {failed.metric} {text}"
-    )
 
 
 def _place(stall: StallLine) -> str:

@@ -1,4 +1,4 @@
-"""Lines, tables and sheets of text."""
+"""Lines and tables of text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from enum import Enum
 
 from msgspec.structs import force_setattr
 
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.escape import code, escape, inert, prose
+from pytest_gpuperf.report.escape import inert
 
 INDENT = "    "
 
@@ -366,127 +366,3 @@ def _width(text: str) -> int:
         for character in text
         if not unicodedata.combining(character)
     )
-
-
-class SheetTable(Frozen, frozen=True, kw_only=True):
-    """
-    One table.
-
-    Attributes:
-        columns: The columns. Their cells are foreign text.
-
-        names: Headings of columns with names, which are code in Markdown.
-    """
-
-    columns: tuple[Column, ...]
-    names: frozenset[str] = frozenset()
-
-
-class SheetItem(Frozen, frozen=True, kw_only=True):
-    """
-    One point of a list.
-
-    Attributes:
-        text: A sentence, which may be foreign text.
-
-        name: The subject, or "" for none.
-
-        strong: Whether to emphasize the point.
-    """
-
-    text: str
-    name: str = ""
-    strong: bool = False
-
-
-class SheetList(Frozen, frozen=True, kw_only=True):
-    """
-    A list under a heading.
-
-    Attributes:
-        heading: The heading.
-
-        items: The points.
-    """
-
-    heading: str
-    items: tuple[SheetItem, ...]
-
-
-class Sheet(Frozen, frozen=True, kw_only=True):
-    """
-    A page. Empty parts are not shown.
-
-    Attributes:
-        title: The title.
-
-        facts: Labels with values. The first value is strong.
-
-        tables: The tables.
-
-        listings: The lists.
-    """
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    tables: tuple[SheetTable, ...] = ()
-    listings: tuple[SheetList, ...] = ()
-
-
-def sheet_text(sheet: Sheet, *, width: int) -> str:
-    """
-    Return a page as text for a terminal.
-
-    Args:
-        sheet: The page.
-
-        width: Characters of a line.
-    """
-    longest = max(len(label) for label, _ in sheet.facts)
-    facts = [f"{label:{longest}}  {escape(fact)}" for label, fact in sheet.facts]
-    blocks = [[escape(sheet.title)], facts]
-    for table in sheet.tables:
-        safe = [_mapped(column, escape) for column in table.columns]
-        blocks.append(list(text_table(safe, width=width)))
-    for listing in sheet.listings:
-        lines = []
-        for item in listing.items:
-            text = f"{item.name}: {item.text}" if item.name else item.text
-            lines += [w.text for w in wrapped(escape(text), width=width, depth=1)]
-        blocks.append([listing.heading, *lines] if lines else [])
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def sheet_markdown(sheet: Sheet) -> str:
-    """Return a page as Markdown, with markup in names and texts escaped."""
-    (first, grade), *rest = sheet.facts
-    facts = [(first, f"**{prose(grade)}**")]
-    facts += [(label, prose(fact)) for label, fact in rest]
-    columns = (
-        Column(head="quantity", cells=tuple(label for label, _ in facts)),
-        Column(head="value", cells=tuple(fact for _, fact in facts)),
-    )
-    blocks = [[f"## {prose(sheet.title)}"], list(markdown_table(columns))]
-    for table in sheet.tables:
-        safe = [
-            _mapped(column, code if column.head in table.names else prose)
-            for column in table.columns
-        ]
-        if any(column.cells for column in safe):
-            blocks.append(list(markdown_table(safe)))
-    for listing in sheet.listings:
-        points = []
-        for item in listing.items:
-            text = prose(item.text)
-            if item.name:
-                text = f"{code(item.name)}: {text}"
-            elif item.strong:
-                text = f"**{text}**"
-            points.append(f"- {text}")
-        if points:
-            blocks += [[f"### {prose(listing.heading)}"], points]
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
-
-
-def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
-    return replace(column, cells=tuple(safe(cell) for cell in column.cells))

@@ -223,7 +223,7 @@ def stored_line(
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
-    parts = [f"{barred} failed or xfailed, regressed or void"] if barred_count else []
+    parts = [f"{barred} (failed, xfailed, regressed or void)"] if barred_count else []
     if slower_count:
         slower = display.plural(slower_count, "measurement")
         parts.append(

@@ -63,7 +63,13 @@ def other_board(*verdicts: Verdict) -> str:
     """Return the sentence about another GPU that explains worsenings, or "" without any."""
     found = [v for v in verdicts if v.origin and v.origin.clue is Clue.OTHER_BOARD]
     moves = [v.change.machine_shift or 0.0 for v in found if v.change is not None]
-    sides = {_boards(v.baseline.moved): None for v in found if v.baseline is not None}
+    sides: dict[str, None] = {}
+    for moved_facts in (v.baseline.moved for v in found if v.baseline is not None):
+        was, now = map(display.board, moved_facts[BOARD])
+        if MACHINE in moved_facts:
+            then, here = moved_facts[MACHINE]
+            was, now = f"{was} of {then}", f"{now} of {here}"
+        sides[f"{now}, not {was}"] = None
     if not moves or not sides:
         return ""
     most = "" if len(found) == 1 else "up to "
@@ -72,12 +78,3 @@ def other_board(*verdicts: Verdict) -> str:
         f"another GPU than in the baseline ({'; '.join(sides)}): other tests and reference "
         f"workloads are slower on it, and {most}{moved} is taken out"
     )
-
-
-def _boards(moved: Mapping[str, tuple[str, str]]) -> str:
-    """Return this run's GPU and the stored one, with their machines if those differ."""
-    was, now = map(display.board, moved[BOARD])
-    if MACHINE in moved:
-        then, here = moved[MACHINE]
-        was, now = f"{was} of {then}", f"{now} of {here}"
-    return f"{now}, not {was}"

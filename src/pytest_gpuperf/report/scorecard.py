@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
 from pytest_gpuperf.compute.scorecard import REFERENCE
 from pytest_gpuperf.model.codec import encode_scorecard, to_text
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.parity import MeasuredParity, ParityComparison
 from pytest_gpuperf.model.reference_json import encode_parity
 from pytest_gpuperf.model.sample import SourceLabel
@@ -23,22 +24,144 @@ from pytest_gpuperf.model.scorecard import (
 )
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
-    Sheet,
-    SheetItem,
-    SheetList,
-    SheetTable,
     column,
     line_width,
-    sheet_markdown,
-    sheet_text,
+    markdown_table,
+    text_table,
+    wrapped,
 )
 
 # Enough places for the smallest float.
 _MOST_PLACES = 340
 # Largest log ratio shown. e to this power is still a float.
 _MOST_LOG = 700.0
+
+
+class _SheetTable(Frozen, frozen=True, kw_only=True):
+    """
+    One table.
+
+    Attributes:
+        columns: The columns. Their cells are foreign text.
+
+        names: Headings of columns with names, which are code in Markdown.
+    """
+
+    columns: tuple[Column, ...]
+    names: frozenset[str] = frozenset()
+
+
+class _SheetItem(Frozen, frozen=True, kw_only=True):
+    """
+    One point of a list.
+
+    Attributes:
+        text: A sentence, which may be foreign text.
+
+        name: The subject, or "" for none.
+
+        strong: Whether to emphasize the point.
+    """
+
+    text: str
+    name: str = ""
+    strong: bool = False
+
+
+class _SheetList(Frozen, frozen=True, kw_only=True):
+    """
+    A list under a heading.
+
+    Attributes:
+        heading: The heading.
+
+        items: The points.
+    """
+
+    heading: str
+    items: tuple[_SheetItem, ...]
+
+
+class _Sheet(Frozen, frozen=True, kw_only=True):
+    """
+    A page. Empty parts are not shown.
+
+    Attributes:
+        title: The title.
+
+        facts: Labels with values. The first value is strong.
+
+        tables: The tables.
+
+        listings: The lists.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    tables: tuple[_SheetTable, ...] = ()
+    listings: tuple[_SheetList, ...] = ()
+
+
+def _sheet_text(sheet: _Sheet, *, width: int) -> str:
+    """
+    Return a page as text for a terminal.
+
+    Args:
+        sheet: The page.
+
+        width: Characters of a line.
+    """
+    longest = max(len(label) for label, _ in sheet.facts)
+    facts = [f"{label:{longest}}  {escape(fact)}" for label, fact in sheet.facts]
+    blocks = [[escape(sheet.title)], facts]
+    for table in sheet.tables:
+        safe = [_mapped(column, escape) for column in table.columns]
+        blocks.append(list(text_table(safe, width=width)))
+    for listing in sheet.listings:
+        lines = []
+        for item in listing.items:
+            text = f"{item.name}: {item.text}" if item.name else item.text
+            lines += [w.text for w in wrapped(escape(text), width=width, depth=1)]
+        blocks.append([listing.heading, *lines] if lines else [])
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _sheet_markdown(sheet: _Sheet) -> str:
+    """Return a page as Markdown, with markup in names and texts escaped."""
+    (first, grade), *rest = sheet.facts
+    facts = [(first, f"**{prose(grade)}**")]
+    facts += [(label, prose(fact)) for label, fact in rest]
+    columns = (
+        Column(head="quantity", cells=tuple(label for label, _ in facts)),
+        Column(head="value", cells=tuple(fact for _, fact in facts)),
+    )
+    blocks = [[f"## {prose(sheet.title)}"], list(markdown_table(columns))]
+    for table in sheet.tables:
+        safe = [
+            _mapped(column, code if column.head in table.names else prose)
+            for column in table.columns
+        ]
+        if any(column.cells for column in safe):
+            blocks.append(list(markdown_table(safe)))
+    for listing in sheet.listings:
+        points = []
+        for item in listing.items:
+            text = prose(item.text)
+            if item.name:
+                text = f"{code(item.name)}: {text}"
+            elif item.strong:
+                text = f"**{text}**"
+            points.append(f"- {text}")
+        if points:
+            blocks += [[f"### {prose(listing.heading)}"], points]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
+    return replace(column, cells=tuple(safe(cell) for cell in column.cells))
 
 
 def fixed(
@@ -87,7 +210,7 @@ _BASES = {
 }
 
 
-def _advice_listing(recommendations: tuple[Recommendation, ...]) -> SheetList:
+def _advice_listing(recommendations: tuple[Recommendation, ...]) -> _SheetList:
     items = []
     for advice in recommendations:
         numbers = ", ".join(
@@ -95,11 +218,11 @@ def _advice_listing(recommendations: tuple[Recommendation, ...]) -> SheetList:
             for name, number in advice.evidence.items()
         )
         text = f"{advice.text} ({numbers})" if numbers else advice.text
-        items.append(SheetItem(name=advice.rule, text=text))
-    return SheetList(heading="Advice", items=tuple(items))
+        items.append(_SheetItem(name=advice.rule, text=text))
+    return _SheetList(heading="Advice", items=tuple(items))
 
 
-def _measured_sheet(card: MeasuredScorecard) -> Sheet:
+def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
     limiter = card.bottleneck
     evidence = ", ".join(
         f"{e.name} {display.value(e.value, e.unit)}" for e in card.evidence
@@ -121,23 +244,23 @@ def _measured_sheet(card: MeasuredScorecard) -> Sheet:
         ("in phases", _percent(card.coverage, limits=[1])),
         *_device(card),
     )
-    return Sheet(
+    return _Sheet(
         title="Training scorecard, measured policy",
         facts=facts,
         tables=(_time_table("time in", shares, is_named=False), _operations(card)),
         listings=(
-            SheetList(
+            _SheetList(
                 heading="Against the baseline",
                 items=tuple(map(_decision, card.decisions)),
             ),
-            SheetList(
+            _SheetList(
                 heading="Invariants",
                 items=tuple(map(_invariant, card.invariants)),
             ),
             _advice_listing(card.recommendations),
-            SheetList(
+            _SheetList(
                 heading="Unknown",
-                items=tuple(SheetItem(text=note) for note in card.notes),
+                items=tuple(_SheetItem(text=note) for note in card.notes),
             ),
         ),
     )
@@ -161,14 +284,14 @@ def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"{fixed(ms, 2)} ms") for name, ms in parts.items())
 
 
-def _invariant(invariant: InvariantResult) -> SheetItem:
+def _invariant(invariant: InvariantResult) -> _SheetItem:
     outcome = invariant.outcome
     bounds = [bound for bound in (invariant.low, invariant.high) if bound is not None]
     value = invariant.value
     text = invariant.why if value is None else fixed(value, 3, limits=bounds)
     passed = outcome is Outcome.PASSED
     word = outcome.value if passed else outcome.value.upper()
-    return SheetItem(name=invariant.name, text=f"{word}; {text}", strong=not passed)
+    return _SheetItem(name=invariant.name, text=f"{word}; {text}", strong=not passed)
 
 
 def _percent(number: float | None, limits: list[float]) -> str:
@@ -196,7 +319,7 @@ def _step_time(step: StepTime | None) -> str:
     )
 
 
-def _operations(card: MeasuredScorecard) -> SheetTable:
+def _operations(card: MeasuredScorecard) -> _SheetTable:
     shown = card.operations[:_SHOWN_OPERATIONS]
     rest = card.operations[_SHOWN_OPERATIONS:]
     rows = [(o.name, o.ms, o.fraction) for o in shown]
@@ -214,7 +337,7 @@ def _operations(card: MeasuredScorecard) -> SheetTable:
 
 def _time_table(
     head: str, rows: Sequence[tuple[str, float, str]], *, is_named: bool = True
-) -> SheetTable:
+) -> _SheetTable:
     """
     Return a table of times.
 
@@ -226,7 +349,7 @@ def _time_table(
         is_named: Whether the labels are names, which may be long.
     """
     labels, times, shares = zip(*rows, strict=True) if rows else ((),) * 3
-    return SheetTable(
+    return _SheetTable(
         columns=(
             Column(head=head, cells=labels, shrinks=is_named),
             column("ms", (fixed(ms, 2) for ms in times), right=True),
@@ -236,7 +359,7 @@ def _time_table(
     )
 
 
-def _decision(decision: Decision) -> SheetItem:
+def _decision(decision: Decision) -> _SheetItem:
     outcome = decision.outcome
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
     parts = [outcome.value.upper() if worse else outcome.value]
@@ -254,7 +377,7 @@ def _decision(decision: Decision) -> SheetItem:
         parts.append(f"spread of sessions {noise}")
     parts += [decision.why] if decision.why else []
     parts += [f"also {metric}" for metric in decision.shared_by]
-    return SheetItem(name=decision.metric, text="; ".join(parts), strong=worse)
+    return _SheetItem(name=decision.metric, text="; ".join(parts), strong=worse)
 
 
 def scorecard_bytes(
@@ -283,11 +406,11 @@ def scorecard_bytes(
     else:
         sheet = _training(scorecard)
     if form == "markdown":
-        return sheet_markdown(sheet).encode()
-    return sheet_text(sheet, width=line_width(width)).encode()
+        return _sheet_markdown(sheet).encode()
+    return _sheet_text(sheet, width=line_width(width)).encode()
 
 
-def _training(card: TrainingScorecard) -> Sheet:
+def _training(card: TrainingScorecard) -> _Sheet:
     bands, least = REFERENCE.bands, REFERENCE.bottleneck.compute_utilization
     limits = (bands.a, bands.b, bands.c, bands.d, least)
     peak = card.peak_throughput_tok_s
@@ -312,17 +435,17 @@ def _training(card: TrainingScorecard) -> Sheet:
         # The change of the coverage is a difference.
         points = " of the wall time" if r.metric == "wall_coverage" else ""
         text = f"{sign}{change}{points}, {r.severity}"
-        worse.append(SheetItem(name=r.metric, text=text, strong=True))
-    return Sheet(
+        worse.append(_SheetItem(name=r.metric, text=text, strong=True))
+    return _Sheet(
         title="Training scorecard",
         facts=(*facts, *_shares(card)),
         tables=(_time_table("operation", spots), _layers(card)),
         listings=(
-            SheetList(
+            _SheetList(
                 heading="Impossible",
-                items=tuple(SheetItem(text=t) for t in (card.impossible,) if t),
+                items=tuple(_SheetItem(text=t) for t in (card.impossible,) if t),
             ),
-            SheetList(heading="Regressions", items=tuple(worse)),
+            _SheetList(heading="Regressions", items=tuple(worse)),
             _advice_listing(card.recommendations),
         ),
     )
@@ -343,9 +466,9 @@ def _shares(card: TrainingScorecard) -> Iterator[tuple[str, str]]:
         )
 
 
-def _layers(card: TrainingScorecard) -> SheetTable:
+def _layers(card: TrainingScorecard) -> _SheetTable:
     layers = card.per_layer_summary
-    return SheetTable(
+    return _SheetTable(
         columns=(
             column("layer", (str(s.layer) for s in layers), right=True),
             column("forward ms", (fixed(s.fwd_ms, 2) for s in layers), right=True),
@@ -391,7 +514,7 @@ def parity_bytes(
         return f"{to_text(comparison)}\n".encode()
     if isinstance(comparison, ParityComparison):
         gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.top_gaps]
-        sheet = Sheet(
+        sheet = _Sheet(
             title=_runtimes(comparison),
             facts=(
                 ("parity", "yes" if comparison.parity_achieved else "no"),
@@ -400,24 +523,24 @@ def parity_bytes(
             ),
             tables=(_gap_table(gaps),),
             listings=(
-                SheetList(heading="Ratios", items=(SheetItem(text=_ABOVE_ONE),)),
+                _SheetList(heading="Ratios", items=(_SheetItem(text=_ABOVE_ONE),)),
             ),
         )
     else:
         sheet = _measured_parity(comparison)
     if form == "markdown":
-        return sheet_markdown(sheet).encode()
-    return sheet_text(sheet, width=line_width(width)).encode()
+        return _sheet_markdown(sheet).encode()
+    return _sheet_text(sheet, width=line_width(width)).encode()
 
 
-def _measured_parity(comparison: MeasuredParity) -> Sheet:
+def _measured_parity(comparison: MeasuredParity) -> _Sheet:
     answers = {True: "yes", False: "no", None: "unknown"}
     gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.gaps]
     alone = (
         ("Only in ours", comparison.ours_only),
         ("Only in the reference", comparison.reference_only),
     )
-    return Sheet(
+    return _Sheet(
         title=f"{_runtimes(comparison)}, measured policy",
         facts=(
             ("parity", answers[comparison.achieved]),
@@ -432,21 +555,21 @@ def _measured_parity(comparison: MeasuredParity) -> Sheet:
         ),
         tables=(_gap_table(gaps),),
         listings=(
-            SheetList(
+            _SheetList(
                 heading="Why",
-                items=tuple(SheetItem(text=reason) for reason in comparison.reasons),
+                items=tuple(_SheetItem(text=reason) for reason in comparison.reasons),
             ),
             *(
-                SheetList(
+                _SheetList(
                     heading=heading,
                     items=tuple(
-                        SheetItem(name=name, text=f"{fixed(ms, 2)} ms")
+                        _SheetItem(name=name, text=f"{fixed(ms, 2)} ms")
                         for name, ms in operations.items()
                     ),
                 )
                 for heading, operations in alone
             ),
-            SheetList(heading="Ratios", items=(SheetItem(text=_ABOVE_ONE),)),
+            _SheetList(heading="Ratios", items=(_SheetItem(text=_ABOVE_ONE),)),
         ),
     )
 
@@ -455,10 +578,10 @@ def _runtimes(comparison: ParityComparison | MeasuredParity) -> str:
     return f"Parity of {comparison.ours_runtime} with {comparison.reference_runtime}"
 
 
-def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> SheetTable:
+def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> _SheetTable:
     """Return the table of operations in both runtimes: name, both times [ms] and ratio."""
     names, ours, reference, ratios = zip(*gaps, strict=True) if gaps else ((),) * 4
-    return SheetTable(
+    return _SheetTable(
         columns=(
             Column(head="operation", cells=names, shrinks=True),
             column("ours ms", (fixed(n, 2) for n in ours), right=True),

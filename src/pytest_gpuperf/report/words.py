@@ -373,7 +373,7 @@ _NOTHING = VerdictEvidence()
 _SHOWN_SESSIONS = 3
 _OF_CAUSES = {
     Cause.SHARED_MOVE: (
-        "most tests of its class moved by the same amount: by a shared change, or by "
+        "most tests of its class moved by the same amount, because of a shared change or "
         "the machine"
     ),
     Cause.OLD_SIDE: "the revision gave no value",

@@ -161,6 +161,15 @@ def test_mistakes_are_named(
     assert "remedy:" in errors
 
 
+def test_a_store_is_no_test(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever names the store as other commands take it is told where it goes."""
+    assert cli.main(["history", f"--baseline={place}", place]) == 2
+    errors = capsys.readouterr().err
+
+    assert f"{place} is the store, and tests are named here" in errors
+    assert "remedy: name a test, or leave it out for all tests" in errors
+
+
 def test_a_pull_request_does_not_stand_in_mains_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -912,9 +912,9 @@ def raising() -> object:
     ("modules", "text"),
     [
         (framework("jax"), "jax has no interface for its current stream"),
-        (torch(SimpleNamespace()), "torch does not tell its current stream"),
+        (torch(SimpleNamespace()), "torch does not say its current stream"),
         (torch(SimpleNamespace(__cuda_stream__=(1, 5))), "version 1 of"),
-        (framework("cupy"), "cupy does not tell its current stream"),
+        (framework("cupy"), "cupy does not say its current stream"),
         (
             framework("cupy", cuda=SimpleNamespace(get_current_stream=raising)),
             "not now",

@@ -222,7 +222,7 @@ def test_what_befell_the_gpu_says_what_to_do() -> None:
     assert void_text(around(lost=LOST)) == "the GPU was lost: it fell off; restart"
     assert void_text(around(ecc_changes=errors)) == (
         "memory errors were counted during the measurement (corrected +2, uncorrected -1); run it"
-        " again, and have the board tested if that comes back"
+        " again; if the errors come back, have the board tested"
     )
     assert void_text(brake) == (
         f"{ClockReason.POWER_BRAKE.value} (0.25 s) held the clock down;"

@@ -197,22 +197,19 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "energy",
             Kind.MEASURE,
             "only nvml measures it in a call, and only on a GPU",
-            "use a GPU, and see what `gpuperf doctor` says of nvml",
+            "use a GPU, and look at nvml in `gpuperf doctor`",
         ),
         (
             "compile.count",
             Kind.MEASURE,
             "only cupti measures it in a call, and only on a GPU",
-            (
-                "use a GPU, and see what `gpuperf doctor` says of cupti; or use "
-                "gpuperf.steps"
-            ),
+            ("use a GPU, and look at cupti in `gpuperf doctor`; or use gpuperf.steps"),
         ),
         (
             "allocations.count",
             Kind.RANGE,
             "only cupti and host measure it in a block, and only on a GPU",
-            "use a GPU, and see what `gpuperf doctor` says of cupti",
+            "use a GPU, and look at cupti in `gpuperf doctor`",
         ),
         (
             "memory.leaked_bytes",

@@ -88,7 +88,7 @@ def doubtful() -> Verdict:
     """Return the verdict on a limit that only the time of a cached result meets."""
     text = (
         "the first call took 85.3 times the median of the later calls, and changed"
-        " parser.cache, where they may find its work done; give setup= that starts anew"
+        " parser.cache, so that they may find its work done; reset that in setup="
     )
     note = Note(code="less-work", text=text, doubt=True, full_s=2.1e-3)
     value = estimate(24.6 * US)

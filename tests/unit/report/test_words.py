@@ -198,7 +198,7 @@ PLAINLY = (
 OVER = "measure it again when that is over"
 PIN = "pin the kernel, for example in the autotuning configuration"
 BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
-ALIKE = "most tests of its class moved by the same amount: by a shared change, or by the machine"
+ALIKE = "most tests of its class moved by the same amount, because of a shared change or the machine"
 ON_ITS_MACHINE = (
     "start pytest on that machine by itself, without an xdist worker; one store holds the "
     "sessions of all machines"

@@ -130,7 +130,12 @@ def _of_part(
 ) -> Iterator[CodeObject]:
     if content[start : start + 4] == ELF_MAGIC:
         part = content[start:end]
-        yield CodeObject(target=_target_of(metadata_of(ElfFile(part))), content=part)
+        text = str(metadata_of(ElfFile(part)).get("amdhsa.target", ""))
+        match = _TARGET.search(text)
+        if match is None:
+            message = f"it is for {text!r}"
+            raise ValueError(message)
+        yield CodeObject(target=match[1], content=part)
         return
     place = start
     while True:
@@ -280,15 +285,6 @@ def metadata_of(file: ElfFile) -> Mapping[str, Any]:
         raise _OldVersionError(message)
     message = "it has no note of its kernels"
     raise ValueError(message)
-
-
-def _target_of(metadata: Mapping[str, Any]) -> str:
-    text = str(metadata.get("amdhsa.target", ""))
-    match = _TARGET.search(text)
-    if match is None:
-        message = f"it is for {text!r}"
-        raise ValueError(message)
-    return match[1]
 
 
 def _kernel(facts: Mapping[str, Any], target: str) -> KernelResources:

@@ -138,7 +138,8 @@ class _CodeFile:
 
     def _parts_of(self, kernel: Mapping[str, Any]) -> AmdParts:
         symbol = _descriptor_name(kernel)
-        described, descriptor = self._descriptor(symbol)
+        place, described, _ = self._place(symbol)
+        descriptor = self._bytes(place, described, _DESCRIPTOR_BYTES)
         section, start, size = self._place(symbol.removesuffix(".kd"))
         (distance,) = _ENTRY.unpack_from(descriptor, _ENTRY_PLACE)
         if described + distance != start or not size:
@@ -163,10 +164,6 @@ class _CodeFile:
             raise ValueError(message)
         (place,) = places
         return place
-
-    def _descriptor(self, name: str) -> tuple[int, bytes]:
-        section, start, _ = self._place(name)
-        return start, self._bytes(section, start, _DESCRIPTOR_BYTES)
 
     def _bytes(self, index: int, start: int, size: int) -> bytes:
         section = self._file.sections[index]

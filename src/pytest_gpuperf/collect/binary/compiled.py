@@ -97,7 +97,12 @@ def launched_identity(
     if not compiled:
         return None
     identities = []
-    for name, fitting in _by_name(shapes, compiled):
+    # The cubins that a launch of a kernel may have run, by its name.
+    launched: dict[tuple[str, frozenset[bytes]], None] = {}
+    for shape in shapes:
+        fitting = frozenset(code.content for code in compiled if code.fits(shape))
+        launched[shape.name, fitting] = None
+    for name, fitting in launched:
         candidates = {
             _identity(content, name, runner)  # type: ignore[arg-type] # has a hash
             for content in fitting
@@ -107,17 +112,6 @@ def launched_identity(
             return None
         identities += [identity for identity in candidates if identity is not None]
     return CodeIdentity.of_kernels(identities)
-
-
-def _by_name(
-    shapes: Iterable[KernelShape], compiled: Sequence[CompiledCode]
-) -> Iterator[tuple[str, frozenset[bytes]]]:
-    """Yield the name of each kernel, and the cubins that a launch of it may have run."""
-    found: dict[tuple[str, frozenset[bytes]], None] = {}
-    for shape in shapes:
-        fitting = frozenset(code.content for code in compiled if code.fits(shape))
-        found[shape.name, fitting] = None
-    yield from found
 
 
 def _compiled(names: set[str], classes: tuple[type, ...]) -> Iterator[CompiledCode]:

@@ -381,17 +381,13 @@ def _gap(reason: str, remedy: str) -> Gap:
 def _is_complete(
     logged: LoggedKernel, inside: frozenset[str], parts: CodeParts
 ) -> bool:
-    if logged.registers_count is None or not _lists(logged, inside):
+    listed = [name for name, _, _ in logged.functions if name in inside]
+    if logged.registers_count is None or sorted(listed) != sorted(inside):
         return False
     if inside and not _is_of_one_compiler(logged, parts):
         return False
     stack_bytes = logged.stack_bytes
     return stack_bytes is None or logged.may_have_stack(stack_bytes, parts)
-
-
-def _lists(logged: LoggedKernel, inside: frozenset[str]) -> bool:
-    own = [name for name, _, _ in logged.functions if name in inside]
-    return sorted(own) == sorted(inside)
 
 
 def _is_of_one_compiler(logged: LoggedKernel, parts: CodeParts) -> bool:

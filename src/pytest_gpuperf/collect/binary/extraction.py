@@ -157,7 +157,8 @@ def extract_by_part(
             if fault is None:
                 raise refusal(CUOBJDUMP, finished, f"{name} of {label}")
             if fault is Fault.INVALID and len(group) > 1:
-                groups[:0] = _halves(group)
+                middle = len(group) // 2
+                groups[:0] = [[*group[:middle]], [*group[middle:]]]
             else:
                 faults[name] = fault, finished
     others = [part for part in parts if f"sm_{part.chip}" not in faults]
@@ -224,8 +225,3 @@ def _sentence(kind: int, chips: str) -> str:
         f"code of an unknown kind ({kind}) for {chips} is not read: cuobjdump skips it, "
         "and a newer one may read it"
     )
-
-
-def _halves(group: Sequence[FatbinPart]) -> list[list[FatbinPart]]:
-    middle = len(group) // 2
-    return [[*group[:middle]], [*group[middle:]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 from collections import Counter
@@ -52,23 +53,17 @@ def listed_kernels(
     # Which kernel calls them is not read, so each of them belongs to all kernels.
     called = sorted(code for name, code in functions.items() if name not in names)
     shared = digest_of(called) if called else ""
-    of_amd = _of_amd(cubin.content)
+    # The identity of AMD's kernels is read without a tool. Files without symbols of their
+    # code are listed by their notes and functions.
+    of_amd: Mapping[str, Sequence[object]] = {}
+    if is_code_object(cubin.content):
+        with contextlib.suppress(ValueError, struct.error):
+            of_amd = amd_parts(cubin.content)
     return [
         _listed(kernel, code, of_amd.get(kernel.name, (code, shared)), demangle)
         for kernel in cubin.kernels
         for code in (functions.get(kernel.name, b""),)
     ]
-
-
-def _of_amd(content: bytes) -> Mapping[str, Sequence[object]]:
-    """Return what makes the identity of AMD's kernels, which is read without a tool."""
-    if not is_code_object(content):
-        return {}
-    try:
-        return amd_parts(content)
-    except (ValueError, struct.error):
-        # Files without symbols of their code are listed by their notes and functions.
-        return {}
 
 
 def _listed(

@@ -449,7 +449,7 @@ def _refuse_by_head(image: Image) -> None:
         )
     kind = _file_kind(head)
     if kind == "other":
-        message, remedy = "is not a cubin and has none", _GIVE
+        message, remedy = "is not a cubin and contains none", _GIVE
         known = foreign(head)
         if known is not None:
             message, remedy = known.message, known.remedy

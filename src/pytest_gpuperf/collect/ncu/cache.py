@@ -204,23 +204,6 @@ class Cache:
         env: Mapping[str, str] | None,
         retries: int,
     ) -> tuple[Entry, Mapping[str, bytes]]:
-        job = self._job(command, cwd, env)
-        hit = self._hit(job)
-        if hit is not None:
-            return hit
-        timeout_s = self._timeout_s
-        if timeout_s is None:
-            timeout_s = command.timeout_s * max(1, retries) + _GRACE_S
-        with self._store.lock(job.identity, timeout_s=timeout_s):
-            # The process that held the lock may have made the report.
-            return self._hit(job) or self._made(job, retries)
-
-    def _job(
-        self,
-        command: Command,
-        cwd: str | os.PathLike[str] | None,
-        env: Mapping[str, str] | None,
-    ) -> _Job:
         whole = {**(os.environ if env is None else env), **(command.env or {})}
         folder = Path(cwd or "").resolve()
         version = self._runner.run(
@@ -249,7 +232,16 @@ class Cache:
             "reports": self._reports,
         }
         is_python = any(path.name.startswith("python") for path in programs)
-        return _Job(command, key_of(fields), folder, whole, programs[0], is_python)
+        job = _Job(command, key_of(fields), folder, whole, programs[0], is_python)
+        hit = self._hit(job)
+        if hit is not None:
+            return hit
+        timeout_s = self._timeout_s
+        if timeout_s is None:
+            timeout_s = command.timeout_s * max(1, retries) + _GRACE_S
+        with self._store.lock(job.identity, timeout_s=timeout_s):
+            # The process that held the lock may have made the report.
+            return self._hit(job) or self._made(job, retries)
 
     def _hit(self, job: _Job) -> tuple[Entry, Mapping[str, bytes]] | None:
         sets = FileSets(self._store, job.folder, job.env)

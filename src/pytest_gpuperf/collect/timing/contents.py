@@ -152,7 +152,12 @@ def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what 
     """Return builtins as bytes, or None if any other type is included."""
     if isinstance(value, (list, deque)):
         items = base_of(value).__iter__(value)
-        value = list(islice(items, 0, None, _size_of(value) // _MOST_ITEMS + 1))
+        base = base_of(value)
+        count: int = base.__len__(value)
+        # One long row may be there a thousand times.
+        if _SIZED.issuperset(map(type, base.__iter__(value))):
+            count += sum(map(len, base.__iter__(value)))
+        value = list(islice(items, 0, None, count // _MOST_ITEMS + 1))
     elif isinstance(value, dict) and type(value) is not dict:
         # marshal does not accept OrderedDict, Counter or defaultdict.
         value = dict(base_of(value).items(value))
@@ -160,15 +165,6 @@ def marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what 
         return marshal.dumps(value, _MARSHAL)
     except ValueError:
         return None
-
-
-def _size_of(value: list[Any] | deque[Any]) -> int:
-    base = base_of(value)
-    count: int = base.__len__(value)
-    # One long row may be there a thousand times.
-    if _SIZED.issuperset(map(type, base.__iter__(value))):
-        count += sum(map(len, base.__iter__(value)))
-    return count
 
 
 def base_of(value: object) -> Any:  # noqa: ANN401 - a builtin class, whose items are of any

@@ -109,23 +109,21 @@ class Contract:
         self._before: list[bytes | None] = []
         self._owners: list[tuple[object, list[tuple[object, int]]]] = []
         if not _holds_nothing(request):
-            self._look_at(request)
+            self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
+            if request.setup is None:
+                self._given = _given(request)
+                self._found = [
+                    [*contents(value, place)] for place, value, _ in self._given
+                ]
+                self._inputs = [*chain.from_iterable(self._found)]
+                self._before = [digest(content) for content in self._inputs]
+        if originals is not None and self._inputs:
+            originals.keep(self._given)
         self._very_first: bytes | None = None
         self._first: bytes | None = None
         # None until the arguments are inspected.
         self._changed: list[Content] | None = None
         self._change_note: Note | None = None
-
-    def _look_at(self, request: TimedCall) -> None:
-        self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
-        if request.setup is not None:
-            return
-        self._given = _given(request)
-        self._found = [[*contents(value, place)] for place, value, _ in self._given]
-        self._inputs = [*chain.from_iterable(self._found)]
-        self._before = [digest(content) for content in self._inputs]
-        if self._originals is not None and self._inputs:
-            self._originals.keep(self._given)
 
     def very_first_output(self, output: object, *, on_device: bool = False) -> None:
         """
@@ -358,22 +356,21 @@ def refuse_result(fn: object, result: object) -> None:
         return
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise _generator_error(fn)
-    if isinstance(result, Awaitable) and not _is_done(result):
+    if isinstance(result, Awaitable):
+        known: Any = getattr(sys.modules.get("asyncio"), "Future", None)
+        if known is not None and isinstance(result, known) and result.done():
+            return
         if inspect.iscoroutine(result):
             # Otherwise Python warns that it was never awaited.
             result.close()
         raise _awaitable_error(fn)
 
 
-def _is_done(result: Any) -> bool:  # noqa: ANN401 - an awaitable
-    known = getattr(sys.modules.get("asyncio"), "Future", None)
-    return known is not None and isinstance(result, known) and result.done()
-
-
 def _awaitable_error(fn: object) -> MeasureError:
     message = f"{_name(fn)} returns an awaitable, which has done no work yet"
     return MeasureError(
-        message, remedy="measure a function that runs it to its end (asyncio.run)"
+        message,
+        remedy="measure a function that awaits it, as lambda: asyncio.run(fn())",
     )
 
 

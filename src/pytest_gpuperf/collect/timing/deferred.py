@@ -145,19 +145,15 @@ def _needs_arguments(function: Any) -> bool:  # noqa: ANN401 - any function
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None)
     if code is None:
-        return _needs_by_signature(function)
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            return True
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return any(p.default is p.empty and p.kind not in several for p in parameters)
     defaults = function.__defaults__ or ()
     needed_count = code.co_argcount - len(defaults) - bound_count
     return bool(needed_count > 0 or code.co_kwonlyargcount)
-
-
-def _needs_by_signature(function: Any) -> bool:  # noqa: ANN401 - a function of C, or a partial
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return True
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return any(p.default is p.empty and p.kind not in several for p in parameters)
 
 
 def of_project(output: object) -> object:
@@ -227,27 +223,17 @@ def _use_of(kind: str, name: str, member: object) -> Use | None:
     if name.startswith("_") and name != "__call__":
         return None
     if isinstance(member, (property, functools.cached_property)):
-        return Use(f"{kind}.{name}", _attribute(name))
-    if type(member) is FunctionType and not _needs_arguments(_bound(member)):
-        return Use(f"{kind}.{name}()", _method(name))
-    return None
+        return Use(f"{kind}.{name}", lambda value: getattr(value, name))
+    if type(member) is not FunctionType:
+        return None
+    if _needs_arguments(MethodType(member, object())):
+        return None
+    return Use(f"{kind}.{name}()", lambda value: getattr(value, name)())
 
 
 def is_written(value: object, time_s: float) -> bool:
     """Return True if a use only wrote a text, as long texts take their time."""
     return isinstance(value, str) and time_s < _WRITE_S * len(value)
-
-
-def _bound(function: FunctionType) -> MethodType:
-    return MethodType(function, object())
-
-
-def _attribute(name: str) -> Callable[[object], object]:
-    return lambda value: getattr(value, name)
-
-
-def _method(name: str) -> Callable[[object], object]:
-    return lambda value: getattr(value, name)()
 
 
 def notes(

@@ -292,8 +292,8 @@ class Doubts:
             if what:
                 text = (
                     f"the first call took {_times(first_call_s / wall_s)} times the median"
-                    f" of the later calls, and {what}, where they may find its"
-                    " work done; give setup= that starts anew"
+                    f" of the later calls, and {what}, so that they may find its"
+                    " work done; reset that in setup="
                 )
                 notes.append(
                     Note(code="less-work", text=text, doubt=True, full_s=first_call_s)

@@ -235,7 +235,9 @@ class Proof:
             if after.opname in {"LOAD_ATTR", "LOAD_METHOD"}:
                 return self._is_harmless_attribute(str(after.argval))
             if after.opname == "STORE_ATTR":
-                return self._is_plain_attribute(str(after.argval))
+                found = getattr(self._kind, str(after.argval), None)
+                is_data = type(found) is MemberDescriptorType or self.is_known(found)
+                return is_data and self._kind.__setattr__ is object.__setattr__
         return False
 
     def _is_harmless_attribute(self, name: str) -> bool:
@@ -249,11 +251,6 @@ class Proof:
                 return kind in _CONTAINERS and not name.startswith("_")
         # Of the object itself, which holds nothing else than what is known.
         return not hasattr(self._kind, "__getattr__")
-
-    def _is_plain_attribute(self, name: str) -> bool:
-        found = getattr(self._kind, name, None)
-        is_data = type(found) is MemberDescriptorType or self.is_known(found)
-        return is_data and self._kind.__setattr__ is object.__setattr__
 
     def _is_known_name(self, each: dis.Instruction, known: Mapping[str, Any]) -> bool:
         name = each.argval

@@ -112,7 +112,7 @@ class CurrentStream:
             try:
                 handle = find(module)
             except _READING as error:
-                message = f"{name} does not tell its current stream ({error})"
+                message = f"{name} does not say its current stream ({error})"
                 raise CollectError(
                     message,
                     remedy="install pytest-gpuperf[cupti] to measure its device time",

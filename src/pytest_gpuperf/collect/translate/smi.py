@@ -506,7 +506,16 @@ class _Monitor:
                 self.is_stamped = bool(stamp)
                 self._take_header(_monitor_cells(bare))
             else:  # The units, or a comment.
-                self._take_units(_monitor_cells(bare))
+                units = _monitor_cells(bare)
+                if len(units) == len(self.names):
+                    named = dict(zip(self.names, units, strict=True))
+                    known = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, *self.parts, "gpu"}
+                    self.parts += [
+                        name
+                        for name, unit in named.items()
+                        if unit in _PART_UNITS and name not in known
+                    ]
+                    self._tell_unread()
             return False
         cells = _monitor_cells(bare if self.is_stamped else line)
         if not cells:
@@ -533,17 +542,6 @@ class _Monitor:
         self.names = names
         self.parts = [name for name in names if _PART_NAME.fullmatch(name)]
         self._tell_unread()
-
-    def _take_units(self, units: Sequence[str]) -> None:
-        if len(units) == len(self.names):
-            named = dict(zip(self.names, units, strict=True))
-            known = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, *self.parts, "gpu"}
-            self.parts += [
-                name
-                for name, unit in named.items()
-                if unit in _PART_UNITS and name not in known
-            ]
-            self._tell_unread()
 
     def _tell_unread(self) -> None:
         read = {*_MONITOR_COLUMNS, *_MONITOR_TIMES, *self.parts, "gpu"}

@@ -361,7 +361,10 @@ class Times:
             days = date(begin.year, int(month), int(day)) - begin
             return days.total_seconds() + time_s, _DAY_S * (366 if self.leaps else 365)
         midnight = datetime(year, int(month), int(day), tzinfo=timezone.utc)
-        return midnight.timestamp() + time_s - _zone_s(match["zone"]), 0.0
+        zone, zone_s = match["zone"], 0.0
+        if zone and zone != "Z":
+            zone_s = int(zone[:3]) * 3600.0 + int(zone[0] + zone[-2:]) * 60.0
+        return midnight.timestamp() + time_s - zone_s, 0.0
 
     def apart(self, records: Sequence[CanonicalRecord]) -> tuple[CanonicalRecord, ...]:
         """
@@ -389,10 +392,3 @@ class Times:
                         unix_s=record.unix_s + later_s,
                     )
         return tuple(spread)
-
-
-def _zone_s(zone: str | None) -> float:
-    if not zone or zone == "Z":
-        return 0.0
-    hours, minutes = int(zone[:3]), int(zone[0] + zone[-2:])
-    return hours * 3600.0 + minutes * 60.0

@@ -116,12 +116,26 @@ def _environment() -> jinja2.Environment:
     except ImportError as error:
         message = "the HTML report needs Jinja2, which is not installed"
         raise ReportError(message, remedy=_REMEDY) from error
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    # Places and names repeat.
+    @functools.lru_cache(maxsize=8192)
+    def of_text(text: str) -> Markup:
+        return escaped(escape(text))
+
+    def visible(value: object) -> object:
+        kind = type(value)
+        if kind is str:
+            return of_text(value)
+        return value if kind is Markup else escaped(value)
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         bytecode_cache=_byte_code(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_visible(),
+        finalize=visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -156,24 +170,6 @@ def _byte_code() -> jinja2.BytecodeCache:
                 )
 
     return ByteCode()
-
-
-def _visible() -> Callable[[object], object]:
-    from markupsafe import Markup
-    from markupsafe import escape as escaped
-
-    # Places and names repeat.
-    @functools.lru_cache(maxsize=8192)
-    def of_text(text: str) -> Markup:
-        return escaped(escape(text))
-
-    def visible(value: object) -> object:
-        kind = type(value)
-        if kind is str:
-            return of_text(value)
-        return value if kind is Markup else escaped(value)
-
-    return visible
 
 
 @functools.lru_cache(maxsize=4096)  # Small values repeat often.
