@@ -189,3 +189,10 @@ def _start(config: pytest.Config) -> None:
     from pytest_gpuperf import hooks
 
     _measuring[-1] = hooks.register(config)
+
+
+def __dir__() -> list[str]:
+    """
+    Return the hooks and the fixture. pytest looks at each name of a plugin several times.
+    """
+    return [name for name in globals() if name.startswith(("pytest_", "gpuperf"))]
