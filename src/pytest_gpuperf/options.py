@@ -24,8 +24,8 @@ CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
 SHARD_COUNT = "GPUPERF_SHARDS"
 # Environment variable with the store of a run, unless an option names one.
 STORE_VARIABLE = "GPUPERF_BASELINE"
-# True if that variable names the store of the run.
-NAMED_BY_VARIABLE = pytest.StashKey[bool]()
+# Name of that variable, if it names the store of the run.
+NAMED_BY = pytest.StashKey[str]()
 # Path of the task file, set once a child run has begun.
 CHILD_TASK = pytest.StashKey[str]()
 # Files opened by tests, recorded if the run needs them (`watches_files`).
@@ -195,7 +195,7 @@ def take_store(config: pytest.Config) -> None:
     config.add_cleanup(lambda: os.environ.update({STORE_VARIABLE: place}))
     if config.getoption("gpuperf_baseline") is None:
         config.option.gpuperf_baseline = place
-        config.stash[NAMED_BY_VARIABLE] = True
+        config.stash[NAMED_BY] = STORE_VARIABLE
 
 
 def check_ini(config: pytest.Config) -> None:

@@ -125,7 +125,7 @@ class _OptionReader:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.mistakes: list[str] = []
-        self._is_store_of_variable = config.stash.get(options.NAMED_BY_VARIABLE, False)
+        self._variable = config.stash.get(options.NAMED_BY, None)  # The store.
         place = _from_start(config, config.rootpath)
         self.texts = {} if place == "." else {"rootdir": place}
         # Name of the value being read, and base folder of its relative path.
@@ -144,8 +144,8 @@ class _OptionReader:
         that sets it.
         """
         flag = "--" + dest.replace("_", "-")
-        if dest == "gpuperf_baseline" and self._is_store_of_variable:
-            flag = options.STORE_VARIABLE
+        if dest == "gpuperf_baseline":
+            flag = self._variable or flag
         value = self.config.getoption(dest, default=None)
         if value is not None:
             self._folder = self.config.invocation_params.dir
@@ -195,14 +195,9 @@ class _OptionReader:
         The command line or the variable of the store names it. Elsewhere is the ini file
         or PYTEST_ADDOPTS, as opposed to the command line.
         """
-        return (
-            self.flag("gpuperf_disable")
-            and (
-                self._is_store_of_variable
-                or _is_typed(self.config, "--gpuperf-baseline")
-            )
-            and not _is_typed(self.config, "--gpuperf-disable")
-        )
+        named = self._variable or _is_typed(self.config, "--gpuperf-baseline")
+        aside = not _is_typed(self.config, "--gpuperf-disable")
+        return self.flag("gpuperf_disable") and bool(named) and aside
 
     def path(self, text: str) -> str:
         """
@@ -269,9 +264,7 @@ class _OptionReader:
         return {
             "baseline": named or found,
             "baseline_named": named is not None,
-            "baseline_variable": (
-                options.STORE_VARIABLE if self._is_store_of_variable else None
-            ),
+            "baseline_variable": self._variable,
             "baseline_fallback": self.read(
                 "gpuperf_baseline_fallback", self._store, None
             ),
