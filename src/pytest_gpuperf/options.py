@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
 # Environment variable with the number of shards in a job of Kubernetes.
 SHARD_COUNT = "GPUPERF_SHARDS"
+# Environment variable with the store of a run, unless an option names one.
+STORE_VARIABLE = "GPUPERF_BASELINE"
+# Name of that variable, if it names the store of the run.
+NAMED_BY = pytest.StashKey[str]()
 # Path of the task file, set once a child run has begun.
 CHILD_TASK = pytest.StashKey[str]()
 # Files opened by tests, recorded if the run needs them (`watches_files`).
@@ -180,6 +184,22 @@ def measures(item: pytest.Item) -> bool:
         "gpuperf" in getattr(item, "fixturenames", ())
         or item.get_closest_marker("gpuperf") is not None
     )
+
+
+def take_store(config: pytest.Config) -> None:
+    """
+    Take the store that the environment names, unless an option names one.
+
+    The variable is gone until the run ends. So no program that a test starts sees a
+    password in it, and a pytest that a test starts is not compared with the store.
+    """
+    place = os.environ.pop(STORE_VARIABLE, None)
+    if place is None:
+        return
+    config.add_cleanup(lambda: os.environ.update({STORE_VARIABLE: place}))
+    if config.getoption("gpuperf_baseline") is None:
+        config.option.gpuperf_baseline = place
+        config.stash[NAMED_BY] = STORE_VARIABLE
 
 
 def check_ini(config: pytest.Config) -> None:

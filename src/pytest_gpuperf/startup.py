@@ -85,6 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_gpuperf.hooks import child
 
         child.prepare(config)
+    if options.STORE_VARIABLE in os.environ:
+        options.take_store(config)
     if not options.is_child(config):  # An old revision may still have mistakes.
         options.check_ini(config)
     if options.is_configured(config):
