@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pytest_gpuperf.baseline.engine import Rows, Statement, columns_of
 from pytest_gpuperf.baseline.tables import CREATOR, SCHEMA, TABLES, definitions
