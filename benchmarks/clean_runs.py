@@ -7,15 +7,17 @@ memoized values, files. Each session and each run is a pytest process of its own
 confirming processes that the gate starts itself.
 
     python benchmarks/clean_runs.py --runs 60 --busy 0 2 4
+    python benchmarks/clean_runs.py --runs 60 --edited
     python benchmarks/clean_runs.py --runs 12 --by against --budget 60s --busy 0 2 4
     python benchmarks/clean_runs.py --runs 20 --planted 20 60
     python benchmarks/clean_runs.py --runs 10 --busy 0 --planted 100 --reproduce
 
 Prints a line for each run, and for each load: the runs that failed, why, and how long a run
-took. A planted run slows one test by a share of its work; it counts as found when that test
-regressed, and a regression of another test is an alarm there, too. With `--reproduce`, the
-printed `reproduce:` line of each found test is run as it stands. `--log` appends the whole
-verdicts of each run to a file, a line of JSON each.
+took. Unchanged runs measure the commit that is stored; with `--edited`, a file differs from it
+in a line that does nothing. A planted run slows one test by a share of its work; it counts as
+found when that test regressed, and a regression of another test is an alarm there, too. With
+`--reproduce`, the printed `reproduce:` line of each found test is run as it stands. `--log`
+appends the whole verdicts of each run to a file, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from _pairs import CHECKOUT, environment, new_environment
-from real_gate import GOOD, busy, plant, project
+from real_gate import GOOD, busy, git, plant, project
 
 # each body is a function of how much work it does; its usual amount stands behind it, and
 # of what is plantable there is twice as much
@@ -380,6 +382,7 @@ def main() -> int:
     parser.add_argument("--reproduce", action="store_true")
     parser.add_argument("--by", choices=("baseline", "against"), default="baseline")
     parser.add_argument("--budget", default="60s")
+    parser.add_argument("--edited", action="store_true")
     parser.add_argument("--log", type=Path, metavar="FILE")
     options = parser.parse_args()
     draw = random.Random(3)  # noqa: S311 - an order, not a secret
@@ -387,6 +390,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         python = new_environment(Path(scratch, "python"), str(CHECKOUT), "numpy")
         folder = project(Path(scratch, "project"), SUITE, ORDER)
+        if options.by == "baseline" and not options.edited:
+            plant(folder, "", 0.0)
+            git(folder, "commit", "-qam", "nothing planted")
         stored_s = []
         if options.by == "baseline":
             for _ in range(options.sessions):

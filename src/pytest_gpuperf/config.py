@@ -140,6 +140,8 @@ class Config(Frozen, frozen=True, kw_only=True):
         baseline_fallback: The store to compare with while the named server is away, or
             None.
 
+        baseline_variable: The environment variable that names the store, or None.
+
         baseline_named: Whether an option names the store. A default store only shows
             changes.
 
@@ -253,6 +255,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     root: str
     baseline: str | None = None
     baseline_named: bool = False
+    baseline_variable: str | None = None
     baseline_fallback: str | None = None
     update: Update | None = None
     ratchet: Ratchet = Ratchet.OFF

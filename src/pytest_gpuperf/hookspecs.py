@@ -51,3 +51,8 @@ def pytest_gpuperf_recommendations(
     Returns:
         Recommendations, each with the id of its rule, or None for no advice.
     """
+
+
+def __dir__() -> list[str]:
+    """Return the hooks. pytest looks at each name of the module."""
+    return __all__

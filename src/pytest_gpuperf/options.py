@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"
 # Environment variable with the number of shards in a job of Kubernetes.
 SHARD_COUNT = "GPUPERF_SHARDS"
+# Environment variable with the store of a run, unless an option names one.
+STORE_VARIABLE = "GPUPERF_BASELINE"
+# Name of that variable, if it names the store of the run.
+NAMED_BY = pytest.StashKey[str]()
 # Path of the task file, set once a child run has begun.
 CHILD_TASK = pytest.StashKey[str]()
 # Files opened by tests, recorded if the run needs them (`watches_files`).
@@ -146,15 +150,19 @@ _INI_LISTS = (
     ),
 )
 
+_DESTS = tuple(name.replace("-", "_") for name, _, _ in _OPTIONS)
+_NAMES = (*_DESTS, *(name for name, _ in (*_INI, *_INI_LISTS)))
+
 DEFAULT_STORE = ".gpuperf"
+# ini values that are not there, or empty.
+_UNSET: tuple[Any, ...] = (None, "", [])
 _REPORTS = ("gpuperf_json", "gpuperf_html", "gpuperf_markdown", "gpuperf_csv")
 
 
 def declare(parser: pytest.Parser) -> None:
     """Declare every option on the command line and as an ini value."""
     group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
-    for name, metavar, text in _OPTIONS:
-        dest = _dest(name)
+    for dest, (name, metavar, text) in zip(_DESTS, _OPTIONS, strict=True):
         is_flag = metavar is None
         how = {"action": "store_true"} if is_flag else {"metavar": metavar}
         # argparse formats help texts, addini does not.
@@ -178,6 +186,22 @@ def measures(item: pytest.Item) -> bool:
     )
 
 
+def take_store(config: pytest.Config) -> None:
+    """
+    Take the store that the environment names, unless an option names one.
+
+    The variable is gone until the run ends. So no program that a test starts sees a
+    password in it, and a pytest that a test starts is not compared with the store.
+    """
+    place = os.environ.pop(STORE_VARIABLE, None)
+    if place is None:
+        return
+    config.add_cleanup(lambda: os.environ.update({STORE_VARIABLE: place}))
+    if config.getoption("gpuperf_baseline") is None:
+        config.option.gpuperf_baseline = place
+        config.stash[NAMED_BY] = STORE_VARIABLE
+
+
 def check_ini(config: pytest.Config) -> None:
     """
     Reject ini values with unknown names or wrong types.
@@ -193,37 +217,33 @@ def check_ini(config: pytest.Config) -> None:
     for name in ours:
         import difflib
 
-        close = difflib.get_close_matches(name, _names(), n=1, cutoff=0.8)
+        close = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.8)
         remedy = f"did you mean {close[0]}" if close else "pytest --help lists them"
         mistakes.append(f"{name} is not an option of pytest-gpuperf; {remedy}")
-    remedies = dict.fromkeys(_names(), "it in quotes")
-    remedies |= {
-        _dest(name): "true or false" for name, metavar, _ in _OPTIONS if not metavar
-    }
-    remedies |= {name: 'a list, as ["..."]' for name, _ in _INI_LISTS}
-    for name, remedy in remedies.items():
+    for name in _NAMES:
         try:
             config.getini(name)
         except (TypeError, ValueError, pytest.UsageError) as error:
-            mistakes.append(f"{name}: {error}; write {remedy}")
+            mistakes.append(f"{name}: {error}; write {_ini_form(name)}")
     if mistakes:
         raise pytest.UsageError("\n".join(f"gpuperf: ini option {m}" for m in mistakes))
 
 
+def _ini_form(name: str) -> str:
+    if any(name == listed for listed, _ in _INI_LISTS):
+        return 'a list, as ["..."]'
+    options = zip(_DESTS, _OPTIONS, strict=True)
+    is_flag = any(name == dest and metavar is None for dest, (_, metavar, _) in options)
+    return "true or false" if is_flag else "it in quotes"
+
+
 def is_configured(config: pytest.Config) -> bool:
     """Return True if any option is set, on the command line or in the ini file."""
-    return any(_is_set(config, name) for name in _names())
-
-
-def _names() -> list[str]:
-    return [
-        *(_dest(name) for name, _, _ in _OPTIONS),
-        *(name for name, _ in (*_INI, *_INI_LISTS)),
-    ]
-
-
-def _dest(name: str) -> str:
-    return name.replace("-", "_")
+    given = vars(config.option)
+    # Every start looks at all of them, so without a call for each.
+    return any(given.get(name) is not None for name in _NAMES) or any(
+        config.getini(name) not in _UNSET for name in _NAMES
+    )
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:

@@ -48,3 +48,8 @@ def pytest_unconfigure() -> None:
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if finder is not PackageFinder
     ]
+
+
+def __dir__() -> list[str]:
+    """Return the hooks. pytest looks at each name of a plugin several times."""
+    return [name for name in globals() if name.startswith("pytest_")]

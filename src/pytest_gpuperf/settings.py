@@ -125,6 +125,7 @@ class _OptionReader:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.mistakes: list[str] = []
+        self._variable = config.stash.get(options.NAMED_BY, None)  # The store.
         place = _from_start(config, config.rootpath)
         self.texts = {} if place == "." else {"rootdir": place}
         # Name of the value being read, and base folder of its relative path.
@@ -139,10 +140,12 @@ class _OptionReader:
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
         """
-        Return a value as text, or None if unset, with the option or ini value that sets
-        it.
+        Return a value as text, or None if unset, with the option, ini value or variable
+        that sets it.
         """
         flag = "--" + dest.replace("_", "-")
+        if dest == "gpuperf_baseline":
+            flag = self._variable or flag
         value = self.config.getoption(dest, default=None)
         if value is not None:
             self._folder = self.config.invocation_params.dir
@@ -164,7 +167,7 @@ class _OptionReader:
             return default
         self._dest, self.texts[dest] = dest, options.masked(text)
         try:
-            return parse(_not_empty(text))
+            return parse(_not_empty(text, place))
         except ValueError as error:
             reason = str(error)
         except OSError as error:  # The path cannot be accessed.
@@ -187,15 +190,14 @@ class _OptionReader:
 
     def is_disabled_aside(self) -> bool:
         """
-        Return True if a store is typed, but measuring is disabled elsewhere.
+        Return True if a store is named for this run, but measuring is disabled elsewhere.
 
-        Elsewhere is the ini file or PYTEST_ADDOPTS, as opposed to the command line.
+        The command line or the variable of the store names it. Elsewhere is the ini file
+        or PYTEST_ADDOPTS, as opposed to the command line.
         """
-        return (
-            self.flag("gpuperf_disable")
-            and _is_typed(self.config, "--gpuperf-baseline")
-            and not _is_typed(self.config, "--gpuperf-disable")
-        )
+        named = self._variable or _is_typed(self.config, "--gpuperf-baseline")
+        aside = not _is_typed(self.config, "--gpuperf-disable")
+        return self.flag("gpuperf_disable") and bool(named) and aside
 
     def path(self, text: str) -> str:
         """
@@ -262,6 +264,7 @@ class _OptionReader:
         return {
             "baseline": named or found,
             "baseline_named": named is not None,
+            "baseline_variable": self._variable,
             "baseline_fallback": self.read(
                 "gpuperf_baseline_fallback", self._store, None
             ),
@@ -395,10 +398,11 @@ def _no_store(path: Path) -> str:
     return f"{known.message}; name a store that --gpuperf-update has written"
 
 
-def _not_empty(text: str) -> str:
+def _not_empty(text: str, place: str) -> str:
     """Return a value, or raise ValueError if it is empty, as from an unset variable."""
     if not text.strip():
-        message = "the value is empty; drop the option, or give it a value"
+        drop = "unset it" if place == options.STORE_VARIABLE else "drop the option"
+        message = f"the value is empty; {drop}, or give it a value"
         raise ValueError(message)
     return text
 

@@ -85,6 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_gpuperf.hooks import child
 
         child.prepare(config)
+    if options.STORE_VARIABLE in os.environ:
+        options.take_store(config)
     if not options.is_child(config):  # An old revision may still have mistakes.
         options.check_ini(config)
     if options.is_configured(config):
@@ -189,3 +191,10 @@ def _start(config: pytest.Config) -> None:
     from pytest_gpuperf import hooks
 
     _measuring[-1] = hooks.register(config)
+
+
+def __dir__() -> list[str]:
+    """
+    Return the hooks and the fixture. pytest looks at each name of a plugin several times.
+    """
+    return [name for name in globals() if name.startswith(("pytest_", "gpuperf"))]

@@ -88,6 +88,7 @@ class Project:
         # what is installed beside us must not change what these tests see
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+        monkeypatch.delenv("GPUPERF_BASELINE", raising=False)
         for name in ("WORKER", "WORKER_COUNT", "TESTRUNUID"):
             monkeypatch.delenv(f"PYTEST_XDIST_{name}", raising=False)
         # a file that is written twice in one second keeps its stamp: no byte code of it

@@ -553,3 +553,83 @@ def test_old_sessions_are_removed_by_command(project: Project) -> None:
     assert (few.returncode, files.returncode) == (2, 2)
     assert "keep 20 sessions or more" in few.stderr
     assert "is not the URL of a database" in files.stderr
+
+
+VARIABLE = "GPUPERF_BASELINE"
+
+
+def test_the_environment_names_the_store(project: Project) -> None:
+    """As the option does: it is stored in and judged by; the option comes first, ini last."""
+    project.write(VALUES)
+    project.write("[pytest]\ngpuperf_baseline = absent.json\n", "pytest.ini")
+    project.environment.setenv(VARIABLE, "sqlite:///perf.db")
+    stored = [project.run(NEW) for _ in range(3)]
+    project.set_values(b=1.5)
+    slower = project.run("--gpuperf-confirm=0", "--gpuperf-json=run.json")
+    other = project.run("--gpuperf-baseline=other.json")
+    listed = command("history", folder=project.path)
+
+    assert [run.ret for run in (*stored, slower, other)] == [0, 0, 0, 0, 4]
+    assert project.report()["header"]["options"]["gpuperf_baseline"] == (
+        "sqlite:///perf.db"
+    )
+    assert lines(slower, "test_x[b] x", "+50.0 %", "inconclusive")
+    assert lines(other, "there is no baseline at", "other.json")
+    assert listed.stdout.startswith("history of sqlite:///perf.db")
+    assert os.environ[VARIABLE] == "sqlite:///perf.db"
+
+
+@pytest.mark.parametrize(
+    ("place", "parts", "code"),
+    [
+        ("", ("the value is empty; unset it, or give it a value",), 2),
+        ("perf.db", ("the place of a database; write sqlite:///perf.db",), 2),
+        ("absent.json", ("no baseline at", "GPUPERF_BASELINE names the store"), 4),
+        ("postgresql://me:s3cr3t@/perf?host=/absent", ("***", "start the server"), 4),
+    ],
+)
+def test_a_mistake_of_the_variable_has_its_name(
+    project: Project, place: str, parts: tuple[str, ...], code: int
+) -> None:
+    """Before any test runs, also of a command, and without the password."""
+    if place.startswith("postgresql"):
+        pytest.importorskip("psycopg")
+    project.write(VALUES)
+    project.environment.setenv(VARIABLE, place)
+    ended = project.run()
+    asked = command("history", folder=project.path)
+
+    assert ended.ret == 4
+    assert asked.returncode == code
+    for text in (said(ended) + ended.stderr.str(), asked.stderr):
+        assert VARIABLE in text
+        assert "s3cr3t" not in text
+    assert lines(ended, *parts)
+
+
+def test_what_tests_start_does_not_see_the_store(project: Project) -> None:
+    """Neither a program of a test, nor a worker, nor a process that confirms."""
+    place = new_database()
+    project.environment.setenv(VARIABLE, place)
+    project.write(
+        VALUES
+        + """
+    def test_environment():
+        import os, pathlib, sys
+        with open("seen.txt", "a") as file:
+            names = " ".join(sorted(os.environ))
+            file.write(f"{names} {pathlib.Path('/proc/self/cmdline').read_text()}")
+    """
+    )
+    runs = [project.run(NEW) for _ in range(3)]
+    project.set_values(b=1.5)
+    runs += [project.run("--gpuperf-confirm=2"), project.run("-pxdist", "-n1")]
+
+    assert [run.ret for run in runs] == [0, 0, 0, 1, 1]
+    for run in runs:
+        assert PASSWORD not in run.stdout.str() + run.stderr.str()
+    assert all(lines(run, "test_x[b] x", "REGRESSED") for run in runs[3:])
+    seen = (project.path / "seen.txt").read_text()
+    assert "PATH" in seen
+    assert VARIABLE not in seen
+    assert PASSWORD not in seen

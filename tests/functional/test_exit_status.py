@@ -739,22 +739,27 @@ def test_other_ways_to_leave_stay_as_they_are(
 
 
 @pytest.mark.parametrize("place", ["PYTEST_ADDOPTS", "addopts", "ini"])
+@pytest.mark.parametrize("gate", [GATE[:1], ()], ids=["typed", "variable"])
 def test_a_gate_that_is_disabled_out_of_sight_is_not_green(
-    project: Project, place: str
+    project: Project, place: str, gate: tuple[str, ...]
 ) -> None:
-    """Beside a typed baseline only a typed --gpuperf-disable switches it off."""
+    """Beside a baseline named for the run only a typed --gpuperf-disable switches it off."""
     project.store()
+    if not gate:
+        project.environment.setenv("GPUPERF_BASELINE", ".gpuperf")
     if place == "PYTEST_ADDOPTS":
         project.environment.setenv(place, "--gpuperf-disable")
     else:
         option = "addopts = --gpuperf-disable"
         text = "gpuperf_disable = true" if place == "ini" else option
         project.write(f"[pytest]\n{text}\n", "pytest.ini")
-    ended = project.run(*GATE[:1])
-    typed = project.run(*GATE[:1], "--gpuperf-disable")
+    ended = project.run(*gate)
+    typed = project.run(*gate, "--gpuperf-disable")
 
     assert (ended.ret, typed.ret) == (1, 0)
-    assert lines(ended, "nothing was judged: the command line names a baseline")
+    assert lines(
+        ended, "nothing was judged: the command line or GPUPERF_BASELINE names"
+    )
 
 
 def test_a_gate_whose_fresh_processes_begin_no_test_is_not_green(

@@ -12,7 +12,7 @@ from pytest_gpuperf.baseline.protocol import Repair
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import SCHEMA, original, plain
 from pytest_gpuperf.baseline.text import Damage, NamedBy
-from pytest_gpuperf.baseline.writer import SessionWriter
+from pytest_gpuperf.baseline.writer import RecordAdder, SessionWriter
 from pytest_gpuperf.errors import BaselineError, GpuPerfError
 from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.record import RecordKey, StoredRecord, module_of
@@ -204,15 +204,18 @@ class DatabaseStore:
         if not any(changes.values()):
             return
         with self._writing() as engine:
-            new: set[int] = set()
+            adder = RecordAdder(engine)
             for slug, of_slug in changes.items():
-                SessionWriter(engine, self._kind(slug), new).apply(of_slug)
+                SessionWriter(adder, self._kind(slug)).apply(of_slug)
+            adder.flush()
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """Hide sessions of removed tests, for `put_back`."""
         if drops:
             with self._writing() as engine:
-                SessionWriter(engine, self._kind(slug)).hide(drops, kind="remove")
+                SessionWriter(RecordAdder(engine), self._kind(slug)).hide(
+                    drops, kind="remove"
+                )
 
     def aside(self) -> Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]:
         """Return the sessions that were set aside, by slug and measurement."""
@@ -232,7 +235,7 @@ class DatabaseStore:
             kind = self._kind(slug)
             removed = SessionReader(engine, self._place).removed(kind)
             records = [r for key in keys for r in removed.get(key, ())]
-            SessionWriter(engine, kind).unhide(records)
+            SessionWriter(RecordAdder(engine), kind).unhide(records)
 
     def migrate(self) -> bool:
         """Create the tables, and return whether there were none."""

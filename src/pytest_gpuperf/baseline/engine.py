@@ -8,7 +8,7 @@ import sqlite3
 import time  # noqa: TID251 - a store has no Clock, and a test waits for a real lock
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pytest_gpuperf.baseline.tables import (
     CREATOR,
@@ -45,6 +45,12 @@ _SHRINKING_S = 1.0  # After this time, pauses are shortest.
 _OLDEST = (3, 31)
 # Ids in one statement.
 _CHUNK = 500
+METRICS = "SELECT id, name, unit, source, better FROM metric"
+
+
+Rows = Sequence[tuple[Any, ...]]
+# Its text and its arguments.
+Statement = tuple[str, tuple[object, ...]]
 
 
 class Engine(Protocol):
@@ -52,10 +58,18 @@ class Engine(Protocol):
     An open database.
 
     Statements are those of both databases, with a question mark for each argument.
+
+    Attributes:
+        time_statement: The statement that selects the time since the epoch [s].
     """
 
-    def rows(self, statement: str, *arguments: object) -> Sequence[tuple[Any, ...]]:
+    time_statement: ClassVar[str]
+
+    def rows(self, statement: str, *arguments: object) -> Rows:
         """Return the rows that a statement selects."""
+
+    def rows_of_each(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Return the rows of several statements. A server gets them all at once."""
 
     def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
         """
@@ -90,9 +104,6 @@ class Engine(Protocol):
     def create(self) -> None:
         """Create the tables, inside of a transaction."""
 
-    def now_unix_s(self) -> float:
-        """Return the time of the database, since the epoch [s]."""
-
     def close(self) -> None:
         """Close the database."""
 
@@ -120,22 +131,25 @@ def chunks(ids: Iterable[int]) -> Iterator[str]:
         yield ",".join(map(str, ordered[start : start + _CHUNK]))
 
 
+def id_statements(table: str, ids: Iterable[int]) -> list[Statement]:
+    """Return the statements that select those ids which a table has."""
+    return [
+        (f"SELECT id FROM {table} WHERE id IN ({some})", ())  # noqa: S608 - numbers
+        for some in chunks(ids)
+    ]
+
+
 def known_ids(engine: Engine, table: str, ids: Iterable[int]) -> set[int]:
     """Return the ids that a table has."""
-    return {
-        found
-        for some in chunks(ids)
-        for (found,) in engine.rows(f"SELECT id FROM {table} WHERE id IN ({some})")  # noqa: S608 - numbers
-    }
+    several = engine.rows_of_each(id_statements(table, ids))
+    return {found for rows in several for (found,) in rows}
 
 
-def metric_numbers(engine: Engine) -> dict[MetricRow, int]:
-    """Return the number of each metric."""
+def metric_numbers(rows: Rows) -> dict[MetricRow, int]:
+    """Return the number of each metric, from the rows of `METRICS`."""
     return {
         (name, unit, source, better): number
-        for number, name, unit, source, better in engine.rows(
-            "SELECT id, name, unit, source, better FROM metric"
-        )
+        for number, name, unit, source, better in rows
     }
 
 
@@ -151,6 +165,9 @@ class SqliteEngine:
     Raises:
         BaselineError: It cannot be opened, or lies on a network file system.
     """
+
+    # The time of this machine.
+    time_statement: ClassVar[str] = "SELECT (julianday('now') - 2440587.5) * 86400.0"
 
     def __init__(self, path: Path, *, create: bool) -> None:
         self._path = path
@@ -184,10 +201,14 @@ class SqliteEngine:
                 self._connection.close()
                 raise
 
-    def rows(self, statement: str, *arguments: object) -> Sequence[tuple[Any, ...]]:
+    def rows(self, statement: str, *arguments: object) -> Rows:
         """Return the rows that a statement selects."""
         with self._errors():
             return self._rows_of(statement, arguments)
+
+    def rows_of_each(self, statements: Sequence[Statement]) -> list[Rows]:
+        """Return the rows of several statements."""
+        return [self.rows(statement, *arguments) for statement, arguments in statements]
 
     def insert(self, table: str, rows: Iterable[Sequence[object]]) -> None:
         """Add rows to a table. Rows with an existing key are left out."""
@@ -250,11 +271,6 @@ class SqliteEngine:
             for statement in definitions(_TYPES, clustered=" WITHOUT ROWID"):
                 self._connection.execute(statement)
         self.insert("meta", [("schema", str(SCHEMA)), ("created_by", CREATOR)])
-
-    def now_unix_s(self) -> float:
-        """Return the time of this machine, since the epoch [s]."""
-        ((now,),) = self.rows("SELECT (julianday('now') - 2440587.5) * 86400.0")
-        return float(now)
 
     def close(self) -> None:
         """Close the database."""

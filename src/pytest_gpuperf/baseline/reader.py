@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_gpuperf.baseline.contents import SessionContent, contents_of, python_in
-from pytest_gpuperf.baseline.engine import chunks, metric_numbers
+from pytest_gpuperf.baseline.engine import METRICS, chunks
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
 from pytest_gpuperf.baseline.history import OLDEST_LIMIT, SESSION_LIMIT, joined
 from pytest_gpuperf.baseline.tables import (
@@ -410,9 +410,7 @@ class SessionReader:
     def _metrics(self, names: Container[str] | None) -> dict[int, MetricRow]:
         rows = {
             number: (original(name), original(unit), original(source), original(better))
-            for (name, unit, source, better), number in metric_numbers(
-                self._engine
-            ).items()
+            for number, name, unit, source, better in self._engine.rows(METRICS)
         }
         return {n: row for n, row in rows.items() if names is None or row[0] in names}
 
@@ -477,7 +475,7 @@ class SessionReader:
         chosen, names = sorted(by_arrival), set(by_arrival.values())
         if is_all:
             return chosen, ()
-        counts = dict(
+        counts: dict[int, int] = dict(
             self._engine.rows(
                 "SELECT test, COUNT(DISTINCT session) FROM value WHERE session IN "  # noqa: S608 - numbers
                 f"({','.join(map(str, chosen))}) AND metric IN ({metrics}) GROUP BY test"

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pytest_gpuperf.baseline.engine import chunks, id_of_test, known_ids, metric_numbers
+from pytest_gpuperf.baseline.engine import (
+    METRICS,
+    chunks,
+    id_of_test,
+    id_statements,
+    metric_numbers,
+)
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
 from pytest_gpuperf.baseline.history import (
     Append,
@@ -34,47 +40,46 @@ from pytest_gpuperf.baseline.tables import (
 )
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey, StoredRecord
+from pytest_gpuperf.model.record import StoredRecord
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.baseline.engine import Engine
+    from pytest_gpuperf.baseline.engine import Engine, Rows, Statement
 
 # The first columns of a row, which are the key of its table.
 _KEY_OF_VALUE, _KEY_OF_DETAIL = itemgetter(slice(5)), itemgetter(slice(4))
+_FIND_SESSION = "SELECT arrival, soft FROM session WHERE id = ?"
+
+# A kind of machine and one of its records.
+Entry = tuple[str, StoredRecord]
+# An entry of the log: kind, test, session and content.
+Event = tuple[str, int, str, str]
 
 
 class SessionWriter:
     """
-    Adds the sessions of a slug, inside of a transaction.
+    Changes the sessions of a slug, inside of a transaction.
 
     Args:
-        engine: The open database.
+        adder: Adds the records of the transaction. Its owner flushes it at the end.
 
         slug: The kind of machine.
-
-        new: The numbers of the sessions that this transaction has added. All writers of
-            the transaction share it.
     """
 
-    def __init__(self, engine: Engine, slug: str, new: set[int] | None = None) -> None:
-        self._engine = engine
+    def __init__(self, adder: RecordAdder, slug: str) -> None:
+        self._adder = adder
+        self._engine = adder.engine
         self._slug = slug
-        self._new = set() if new is None else new
-        # The sessions of which this writer has added records.
-        self._written: set[int] = set()
 
     def apply(self, changes: Sequence[StoreChange]) -> None:
         """Apply changes in order."""
-        added: list[StoredRecord] = []
         for change in changes:
             if isinstance(change, (Append, Restart)):
                 if change.record.values:
-                    added.append(change.record)
+                    self._adder.add(self._slug, change.record)
                 if isinstance(change, Append):
                     continue
             # What came before is needed to drop, to move or to restart it.
-            self._add(added)
-            added = []
+            self._adder.flush()
             if isinstance(change, Drop):
                 self.hide([change], kind="drop")
             elif isinstance(change, Restart):
@@ -84,15 +89,15 @@ class SessionWriter:
             elif isinstance(change, PutBack):
                 self._add(change.records)
                 self.unhide(change.records)
-        self._add(added)
 
     def hide(self, drops: Iterable[Drop], *, kind: str) -> None:
         """Let sessions no longer count."""
-        self._log(
+        events = [
             (kind, id_of_test(self._slug, drop.key), session, "")
             for drop in drops
             for session in sorted(self._dropped(drop))
-        )
+        ]
+        log_events(self._engine, events)
 
     def _dropped(self, drop: Drop) -> Collection[str]:
         """
@@ -111,18 +116,24 @@ class SessionWriter:
 
     def unhide(self, records: Iterable[StoredRecord]) -> None:
         """Let sessions count again that were hidden."""
-        self._log(
+        events = [
             ("restore", id_of_test(self._slug, r.key), r.session.id, "")
             for r in records
-        )
+        ]
+        log_events(self._engine, events)
+
+    def _add(self, records: Iterable[StoredRecord]) -> None:
+        for record in records:
+            self._adder.add(self._slug, record)
+        self._adder.flush()
 
     def _accept(self, change: Restart) -> None:
         ((until,),) = self._engine.rows("SELECT MAX(arrival) FROM session")
         metrics = None if change.metrics is None else sorted(change.metrics)
-        ((accepted, _),) = self._session_row(change.record.session) or [(0, "")]
+        accepted = self._adder.arrival_of(change.record.session)
         content = json_text([until or 0, accepted, metrics])
         test = id_of_test(self._slug, change.key)
-        self._log([("accept", test, change.record.session.id, content)])
+        log_events(self._engine, [("accept", test, change.record.session.id, content)])
 
     def _move(self, change: Move) -> None:
         reader = SessionReader(self._engine, self._slug)
@@ -146,83 +157,172 @@ class SessionWriter:
             for record in moved
         )
         gone = [("drop", old, r.session.id, "") for r in moved]
-        self._log([*(("accept", new, *entry) for entry in accepts), *gone])
+        log_events(
+            self._engine, [*(("accept", new, *entry) for entry in accepts), *gone]
+        )
 
-    def _log(self, events: Iterable[tuple[str, int, str, str]]) -> None:
-        now = self._engine.now_unix_s()
-        ((last,),) = self._engine.rows("SELECT MAX(arrival) FROM event")
-        rows = []
-        for number, (kind, test, session, content) in enumerate(events, (last or 0)):
-            parts = (kind, str(test), session, content, repr(now), str(number))
-            event_id = digest_id("event", *parts)
-            rows.append((event_id, now, kind, test, plain(session), content))
-        self._engine.insert("event", rows)
 
-    def _add(self, records: Iterable[StoredRecord]) -> None:
-        """Add records, in place of those of the same session, measurement and choice."""
-        by_session: dict[str, list[StoredRecord]] = {}
-        for record in records:
-            by_session.setdefault(record.session.id, []).append(record)
-        for several in by_session.values():
-            # The last record of a measurement and choice counts.
-            unique = {(record.key, record.choice): record for record in several}
-            self._add_session([*unique.values()])
+def log_events(engine: Engine, events: Sequence[Event]) -> None:
+    """Add entries to the log of a database, if there are any."""
+    if not events:
+        return
+    ((now,),) = engine.rows(engine.time_statement)
+    ((last,),) = engine.rows("SELECT MAX(arrival) FROM event")
+    rows = []
+    for number, (kind, test, session, content) in enumerate(events, last or 0):
+        parts = (kind, str(test), session, content, repr(now), str(number))
+        event_id = digest_id("event", *parts)
+        rows.append((event_id, now, kind, test, plain(session), content))
+    engine.insert("event", rows)
 
-    def _add_session(self, records: Sequence[StoredRecord]) -> None:
-        session = records[0].session
-        numbers = self._metrics(records)
-        arrival, shared = self._session(session, records)
-        is_new = arrival in self._new and arrival not in self._written
-        self._written.add(arrival)
-        tests = {record.key: id_of_test(self._slug, record.key) for record in records}
-        self._insert_named("test", self._test_rows(tests))
-        settings: dict[int, str] = {}
-        of_record = []
-        for record in records:
-            text = setting_text(record)
-            setting = digest_id("setting", text)
-            settings[setting] = text
-            of_record.append(setting)
-        self._insert_named("setting", [*settings.items()])
-        present = {} if is_new else self._present(arrival, tests)
+
+class RecordAdder:
+    """
+    Adds records, inside of a transaction.
+
+    Those of all slugs of a session are added together. A server gets few statements so,
+    each of which costs it more than a hundred rows.
+
+    Args:
+        engine: The open database.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        # By session. The last record of a slug, measurement and choice counts.
+        self._pending: dict[str, dict[tuple[object, ...], Entry]] = {}
+        self._metrics: dict[MetricRow, int] = {}
+        # What is known to be in a table, because it was looked up or added.
+        self._known: dict[str, set[int]] = {"test": set(), "setting": set()}
+        # Number and soft facts by the id of a session.
+        self._sessions: dict[str, tuple[int, Mapping[str, str]]] = {}
+        # The sessions that this transaction has added, and the parts of them that have
+        # no records yet.
+        self._new: set[str] = set()
+        self._now_unix_s = 0.0  # Of the last look at the database.
+        self._written: set[tuple[str, str]] = set()
+
+    def add(self, slug: str, record: StoredRecord) -> None:
+        """Take a record, in place of that of the same session, measurement and choice."""
+        entries = self._pending.setdefault(record.session.id, {})
+        entries[slug, record.key, record.choice] = (slug, record)
+
+    def flush(self) -> None:
+        """Add the records that were taken."""
+        pending, self._pending = self._pending, {}
+        for entries in pending.values():
+            self._add_session([*entries.values()])
+
+    def arrival_of(self, session: Session) -> int:
+        """Return the number of a session, or 0 if it has none."""
+        self._look_up(session.id, {})
+        return self._sessions[session.id][0] if session.id in self._sessions else 0
+
+    def _look_up(self, session_id: str, ids: Mapping[str, Collection[int]]) -> None:
+        """Learn which rows of a session the database has, and the time."""
+        asked: list[tuple[str, Statement]] = [
+            ("time", (self.engine.time_statement, ())),
+            ("metric", (METRICS, ())),
+            ("session", (_FIND_SESSION, (plain(session_id),))),
+        ]
+        for table, wanted in ids.items():
+            new = {*wanted} - self._known[table]
+            asked += [(table, statement) for statement in id_statements(table, new)]
+        answers = self.engine.rows_of_each([statement for _, statement in asked])
+        for (table, _), rows in zip(asked, answers, strict=True):
+            if table == "time":
+                ((self._now_unix_s,),) = rows
+            elif table == "metric":
+                self._metrics = metric_numbers(rows)
+            elif table == "session":
+                self._keep_session(session_id, rows)
+            else:
+                self._known[table].update(number for (number,) in rows)
+
+    def _keep_session(self, session_id: str, rows: Rows) -> None:
+        for arrival, soft in rows:
+            self._sessions[session_id] = (arrival, msgspec.json.decode(soft))
+
+    def _add_session(self, entries: Sequence[Entry]) -> None:
+        session = entries[0][1].session
+        tests = [id_of_test(slug, record.key) for slug, record in entries]
+        texts = [setting_text(record) for _, record in entries]
+        settings = {text: digest_id("setting", text) for text in dict.fromkeys(texts)}
+        self._look_up(session.id, {"test": tests, "setting": settings.values()})
+        self._insert_metrics(entries)
+        self._insert_session(session, entries)
+        self._insert_named(
+            "test",
+            {
+                number: (plain(slug), plain(record.key.test_id), plain(record.key.name))
+                for number, (slug, record) in zip(tests, entries, strict=True)
+            },
+        )
+        self._insert_named("setting", {n: (text,) for text, n in settings.items()})
+        again = {
+            number: record
+            for number, (slug, record) in zip(tests, entries, strict=True)
+            if session.id not in self._new or (session.id, slug) in self._written
+        }
+        self._written |= {(session.id, slug) for slug, _ in entries}
+        rows = (
+            (n, settings[t], r)
+            for n, t, (_, r) in zip(tests, texts, entries, strict=True)
+        )
+        self._insert_values(session.id, rows, again)
+        self._show_again(again)
+
+    def _insert_values(
+        self,
+        session_id: str,
+        rows: Iterable[tuple[int, int, StoredRecord]],
+        again: Collection[int],
+    ) -> None:
+        """
+        Add the values and the details of records.
+
+        Args:
+            session_id: The session.
+
+            rows: Test, setting and record.
+
+            again: The tests of which the session may have records.
+        """
+        arrival, shared = self._sessions[session_id]
+        present = self._present(arrival, again) if again else {}
         values: list[tuple[object, ...]] = []
         details: list[tuple[object, ...]] = []
-        for record, setting in zip(records, of_record, strict=True):
-            test = tests[record.key]
-            rows = [
-                (numbers[metric_row(value)], *value_columns(value))
+        for test, setting, record in rows:
+            columns = [
+                (self._metrics[metric_row(value)], *value_columns(value))
                 for value in record.values
             ]
-            detail = detail_bytes(record, numbers, shared)
+            detail = detail_bytes(record, self._metrics, shared)
             earlier = present.get(test, {})
             revision = max(earlier, default=-1) + 1
             # A session is sent again if the answer of the database was lost.
-            if earlier and earlier[revision - 1] == (setting, sorted(rows), detail):
+            if earlier and earlier[revision - 1] == (setting, sorted(columns), detail):
                 continue
-            values += ((arrival, r[0], test, setting, revision, *r[1:]) for r in rows)
+            values += (
+                (arrival, c[0], test, setting, revision, *c[1:]) for c in columns
+            )
             if detail is not None:
                 details.append((arrival, test, setting, revision, detail))
         # In the order of their keys, which fills the pages of a database.
-        self._engine.insert("value", sorted(values, key=_KEY_OF_VALUE))
-        self._engine.insert("detail", sorted(details, key=_KEY_OF_DETAIL))
-        if not is_new:
-            self._show_again(records)
+        self.engine.insert("value", sorted(values, key=_KEY_OF_VALUE))
+        self.engine.insert("detail", sorted(details, key=_KEY_OF_DETAIL))
 
-    def _session(
-        self, session: Session, records: Sequence[StoredRecord]
-    ) -> tuple[int, Mapping[str, str]]:
-        """Store a session unless known, and return its number and its soft facts."""
-        found = self._session_row(session)
-        is_new = not found
-        if is_new:
-            shared = dict(records[0].soft_facts)
-            for record in records:
+    def _insert_session(self, session: Session, entries: Sequence[Entry]) -> None:
+        """Add a session unless it is known, and its parts."""
+        if session.id not in self._sessions:
+            shared = dict(entries[0][1].soft_facts)
+            for _, record in entries:
                 if record.soft_facts != shared:
                     shared = dict(shared.items() & record.soft_facts.items())
             row = (
                 plain(session.id),
                 session.started_unix_s,
-                self._engine.now_unix_s(),
+                self._now_unix_s,
                 *(
                     text if text is None else plain(text)
                     for text in (
@@ -237,53 +337,37 @@ class SessionWriter:
                 json_text(shared),
                 session_text(session),
             )
-            self._engine.insert("session", [row])
-            found = self._session_row(session)
-        ((arrival, soft),) = found
-        if is_new:
-            self._new.add(arrival)
-        self._engine.insert("part", [(arrival, plain(self._slug))])
-        return arrival, msgspec.json.decode(soft)
+            self.engine.insert("session", [row])
+            found = self.engine.rows(_FIND_SESSION, plain(session.id))
+            self._keep_session(session.id, found)
+            self._new.add(session.id)
+        arrival, _ = self._sessions[session.id]
+        slugs = sorted({slug for slug, _ in entries})
+        self.engine.insert("part", [(arrival, plain(slug)) for slug in slugs])
 
-    def _session_row(self, session: Session) -> Sequence[tuple[int, str]]:
-        statement = "SELECT arrival, soft FROM session WHERE id = ?"
-        return [(a, s) for a, s in self._engine.rows(statement, plain(session.id))]
+    def _insert_metrics(self, entries: Iterable[Entry]) -> None:
+        wanted = {metric_row(value) for _, record in entries for value in record.values}
+        if missing := sorted(wanted - self._metrics.keys()):
+            self.engine.insert("metric", missing)
+            self._metrics = metric_numbers(self.engine.rows(METRICS))
 
-    def _metrics(self, records: Iterable[StoredRecord]) -> dict[MetricRow, int]:
-        wanted = {metric_row(value) for record in records for value in record.values}
-        known = metric_numbers(self._engine)
-        if missing := sorted(wanted - known.keys()):
-            self._engine.insert("metric", missing)
-            known = metric_numbers(self._engine)
-        return known
-
-    def _test_rows(
-        self, tests: Mapping[RecordKey, int]
-    ) -> list[tuple[int, str, str, str]]:
-        kind = plain(self._slug)
-        return [
-            (number, kind, plain(key.test_id), plain(key.name))
-            for key, number in tests.items()
-        ]
-
-    def _insert_named(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+    def _insert_named(self, table: str, rows: Mapping[int, tuple[str, ...]]) -> None:
         """
         Add rows whose id is a digest of the rest.
 
         They are sorted, so that two writers wait for each other and never in a circle.
         """
-        rows = [*rows]
-        known = known_ids(self._engine, table, {row[0] for row in rows})
-        self._engine.insert(table, sorted(row for row in rows if row[0] not in known))
+        new = sorted(rows.keys() - self._known[table])
+        self.engine.insert(table, [(number, *rows[number]) for number in new])
+        self._known[table].update(new)
 
     def _present(
-        self, arrival: int, tests: Mapping[RecordKey, int]
+        self, arrival: int, wanted: Collection[int]
     ) -> dict[int, dict[int, tuple[int, list[tuple[Any, ...]], bytes | None]]]:
         """Return setting, values and detail of a session's records, by test and revision."""
         found: dict[int, dict[int, tuple[int, list[tuple[Any, ...]], bytes | None]]]
         found = {}
-        wanted = set(tests.values())
-        for test, revision, setting, *value in self._engine.rows(
+        for test, revision, setting, *value in self.engine.rows(
             "SELECT test, revision, setting, metric, value, half_width, rest FROM value "
             "WHERE session = ?",
             arrival,
@@ -297,7 +381,7 @@ class SessionWriter:
                 entry[1].append(row)
         details = {
             (test, revision): bytes(content)
-            for test, revision, content in self._engine.rows(
+            for test, revision, content in self.engine.rows(
                 "SELECT test, revision, content FROM detail WHERE session = ?", arrival
             )
         }
@@ -309,15 +393,17 @@ class SessionWriter:
             for test, revisions in found.items()
         }
 
-    def _show_again(self, records: Sequence[StoredRecord]) -> None:
+    def _show_again(self, again: Mapping[int, StoredRecord]) -> None:
         """Let a dropped session count again that was stored again."""
-        tests = {id_of_test(self._slug, record.key): record for record in records}
         found: list[StoreEvent] = []
-        for some in chunks(tests):
-            found += events_in(self._engine, f"WHERE e.test IN ({some})")
-        events = EventLog(found)
-        self.unhide(
-            record
-            for test, record in tests.items()
-            if events.hidden(test, record.session.id)
+        for some in chunks(again):
+            found += events_in(self.engine, f"WHERE e.test IN ({some})")
+        log = EventLog(found)
+        log_events(
+            self.engine,
+            [
+                ("restore", test, record.session.id, "")
+                for test, record in again.items()
+                if log.hidden(test, record.session.id)
+            ],
         )

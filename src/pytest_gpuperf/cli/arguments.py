@@ -347,7 +347,8 @@ _ROWS: tuple[_Command | _Argument, ...] = (
         nargs="*",
     ),
     _Argument(
-        "--baseline STORE", "a folder, or a .json file (.gpuperf)", default=".gpuperf"
+        "--baseline STORE",
+        "a folder, a .json file, or the URL of a database ($GPUPERF_BASELINE, or .gpuperf)",
     ),
     _METRICS,
     _Argument(

@@ -16,12 +16,11 @@ from pytest_gpuperf.cli.output import (
     print_bytes,
     print_table,
 )
-from pytest_gpuperf.cli.stored_tests import StoredTests, opened
+from pytest_gpuperf.cli.stored_tests import StoredTests, opened_or_named
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.judge.history import history_of, slow_machines
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import REFERENCES, RecordKey, StoredRecord
-from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report import history as words
 from pytest_gpuperf.report.html.history import history_html
@@ -47,8 +46,7 @@ _Series = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
 def history(arguments: argparse.Namespace) -> int:
     """Print the lasting changes of the tests of a store."""
-    store = opened(arguments.baseline)
-    arguments.baseline = masked(arguments.baseline)
+    store = opened_or_named(arguments)
     names = {slug: store.names(slug) for slug in store.slugs()}
     where = f"stored in {arguments.baseline}"
     chosen = of_tests(names, arguments.tests, arguments.baseline, where=where)

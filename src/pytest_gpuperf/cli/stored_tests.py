@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from os.path import normpath
 from pathlib import Path
@@ -11,12 +12,16 @@ from pytest_gpuperf.baseline.protocol import Store
 from pytest_gpuperf.baseline.store import names_database, open_store
 from pytest_gpuperf.cli.output import refuse_foreign
 from pytest_gpuperf.collect.checkout import checkout_of
-from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.errors import ConfigError, GpuPerfError
 from pytest_gpuperf.model.checkout import is_of
 from pytest_gpuperf.model.url import masked
 
 if TYPE_CHECKING:
     import argparse
+
+# The variable of pytest's option. The module of the options would load pytest.
+_VARIABLE = "GPUPERF_BASELINE"
+_DEFAULT_PLACE = ".gpuperf"
 
 
 def opened(place: str) -> Store:
@@ -33,6 +38,32 @@ def opened(place: str) -> Store:
     """
     refuse_foreign(place, instead="name a store that --gpuperf-update has written")
     return open_store(place, Path.cwd())
+
+
+def opened_or_named(arguments: argparse.Namespace) -> Store:
+    """
+    Open the store that --baseline or the environment names, or the default store.
+
+    The password is masked in the arguments.
+
+    Raises:
+        ConfigError: The variable is empty, or names no store.
+
+        BaselineError: As for `opened`.
+
+        RecordError: As for `opened`.
+    """
+    named = os.environ.get(_VARIABLE) if arguments.baseline is None else None
+    if named is not None and not named.strip():
+        raise ConfigError(f"{_VARIABLE} is empty", remedy="unset it, or name a store")
+    place = arguments.baseline or named or _DEFAULT_PLACE
+    arguments.baseline = masked(place)
+    try:
+        return opened(place)
+    except GpuPerfError as error:
+        if named is not None:
+            error.remedy += f"; {_VARIABLE} names the store"
+        raise
 
 
 def opened_by(arguments: argparse.Namespace) -> Store:

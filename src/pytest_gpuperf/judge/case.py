@@ -17,6 +17,7 @@ from pytest_gpuperf.model.environment import (
     PARAMETERS,
     TEST,
     UNIT,
+    WORKERS,
     Host,
     Session,
     differences,
@@ -55,6 +56,9 @@ _COUNT = "launches.count"
 _VALUE, _SESSION, _CHOICE = (
     attrgetter(name) for name in ("value", "session", "choice")
 )
+# These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
+# number of processes that measure side by side.
+HARMLESS = frozenset({BOARD, MACHINE, WORKERS})
 # Files give the same value every time.
 FILES = frozenset({Source.BINARY, Source.NCU_REPORT})
 
@@ -106,6 +110,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
         most_refilling: Largest slowdown of unchanged code whose samples were all interrupted
             [fraction].
 
+        same_commit_change: Largest change of a host time [fraction] that a machine causes
+            between runs of one commit.
+
         blind_limits: Largest detectable change, as a multiple of the limit, with which a
             value is still called unchanged. For limits set by the user.
 
@@ -145,6 +152,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
     cache_slowdown: float = 2.0
     # A collection of all garbage, the slowest of 40 bodies, took up to 3.2 times its time.
     most_refilling: float = 3.0
+    # numpy's argsort took 18 % longer for a quarter of an hour in all processes, until the
+    # pages of its library were read into other memory.
+    same_commit_change: float = 0.2
     blind_limits: float = 2.0
     blind_fraction: float = 0.5
     selected: bool = True
@@ -448,6 +458,13 @@ class Case(BulkRecord, frozen=True, kw_only=True):
         )
 
     @property
+    def is_same_commit(self) -> bool:
+        """True if the run and all stored sessions had the same files and packages."""
+        return not self.moved.keys() - HARMLESS and same_commit(
+            self.session, self.stored.listed.sessions
+        )
+
+    @property
     def name(self) -> tuple[RecordKey, str]:
         """Identifier of the case, unique within a run."""
         return self.key, self.metric.name
@@ -605,6 +622,13 @@ def _code(
         [record for record in records if record.choice == choice],
         [session for session in sessions if session.session.id in ids],
     )
+
+
+def same_commit(now: Session | None, stored: Collection[Session]) -> bool:
+    """Return True if a session and all stored ones had the same, unmodified files."""
+    if now is None or now.commit is None or not stored:
+        return False
+    return all(s.commit == now.commit and s.dirty is False for s in (now, *stored))
 
 
 def same_code(

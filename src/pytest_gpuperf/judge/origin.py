@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
-from pytest_gpuperf.judge.case import NO_FACTS, Facts, same_code
+from pytest_gpuperf.judge.case import NO_FACTS, Facts, same_code, same_commit
 from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import (
     BOARD,
@@ -38,6 +38,7 @@ from pytest_gpuperf.model.verdict import (
 _OF_CAUSES = {
     Cause.CLOCK_MOVED: (Origin.MACHINE, Clue.CLOCK),
     Cause.NOISY_MACHINE: (Origin.MACHINE, Clue.NOISY_MACHINE),
+    Cause.SAME_COMMIT: (Origin.MACHINE, Clue.SAME_COMMIT),
     Cause.SEEN_BEFORE: (Origin.NOISE, Clue.SEEN_BEFORE),
     Cause.SHARED_MOVE: (Origin.MACHINE, Clue.SHARED_MOVE),
 }
@@ -76,12 +77,7 @@ class Background(Frozen, frozen=True, kw_only=True):
     @property
     def is_same_commit(self) -> bool:
         """True if the run and all stored sessions had the same, unmodified files."""
-        now = self.session
-        if now is None or now.commit is None or not self.stored:
-            return False
-        return all(
-            s.commit == now.commit and s.dirty is False for s in (now, *self.stored)
-        )
+        return same_commit(self.session, self.stored)
 
     @property
     def is_other_commit(self) -> bool:

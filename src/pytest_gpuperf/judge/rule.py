@@ -13,6 +13,7 @@ from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.compute.machine import at_one_speed, clock_shift
 from pytest_gpuperf.compute.stats import mean, mean_logs, relative_change
 from pytest_gpuperf.judge.case import (
+    HARMLESS,
     POLICY,
     Case,
     Policy,
@@ -22,7 +23,7 @@ from pytest_gpuperf.judge.case import (
     direction,
 )
 from pytest_gpuperf.model.change import Change, Comparison, TimeBase
-from pytest_gpuperf.model.environment import BOARD, MACHINE, WORKERS, family_of
+from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import KERNEL_SET, METRICS, Better, Family
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.compute.alone import Weighed
     from pytest_gpuperf.judge.confirmation import Confirmation
 
-# These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
-# number of processes that measure side by side.
-_HARMLESS = frozenset({BOARD, MACHINE, WORKERS})
 # Suite and fresh processes are alike if they are this much of a change apart.
 _ALIKE = 0.25
 # With fewer steps, the slowest steps move the median of a loop (docs/steps.md).
@@ -194,6 +192,8 @@ def rule(
     is_exact = ruling.change.exact or case.metric.name == KERNEL_SET
     if (outcome, reason) in _DOUBTED and not is_exact:
         doubt = _doubt_of(case, ruling, policy, cache_slowdown or 0.0)
+        if doubt is None and moved and _is_of_one_commit(case, ruling, policy):
+            doubt = Cause.SAME_COMMIT, VerdictEvidence()
         if doubt is not None:
             (outcome, reason), cause, evidence = _DOUBTED[outcome, reason], *doubt
     verdict = verdict_of(
@@ -291,6 +291,14 @@ def _doubt_of(
     if text:
         return Cause.NOISY_MACHINE, VerdictEvidence(lines=(text,))
     return None
+
+
+def _is_of_one_commit(case: Case, ruling: Ruling, policy: Policy) -> bool:
+    """Return True if a host time moved by a little while no file and no package did."""
+    if abs(ruling.worsening) >= policy.same_commit_change or case.estimate is None:
+        return False
+    _, clock, is_time = _grouping(case.metric.name, case.estimate.source)
+    return is_time and clock is TimeBase.HOST and case.is_same_commit
 
 
 def _holds_in_cycles(case: Case, change: Change) -> bool:
@@ -681,7 +689,7 @@ def comparison_of(
         if is_time and current.sm_clocks_hz
         else None,
         of_part=of_part,
-        moved=bool(case.moved) and not _HARMLESS.issuperset(case.moved),
+        moved=bool(case.moved) and not HARMLESS.issuperset(case.moved),
     )
 
 

@@ -105,6 +105,7 @@ class Cause(str, Enum):
     OTHER_ALONE = "other-alone"
     OTHER_LAUNCHER = "other-launcher"  # No process can be started like the suite.
     OTHER_MACHINE = "other-machine"  # Only another machine has stored sessions.
+    SAME_COMMIT = "same-commit"  # A small change without a change of a file.
     SEEN_BEFORE = "seen-before"  # Stored sessions were as slow.
     SHARED_MOVE = "shared-move"  # Most tests of its class moved alike.
     SHORT_LOOP = "short-loop"  # A loop with few steps.

@@ -197,12 +197,14 @@ class Memory:
             if store is not None:
                 store.check()
         except BaselineCorruptError as error:
-            raise self._alone(_named(error)) from None
+            raise self._explained(_named(error)) from None
         except BaselineError as error:
-            raise self._alone(error) from None
+            raise self._explained(error) from None
 
-    def _alone(self, error: BaselineError) -> BaselineError:
-        """Say in the remedy of an error why no other store stands in."""
+    def _explained(self, error: BaselineError) -> BaselineError:
+        """Say in the remedy of an error why no other store stands in, and what names it."""
+        if self._config.baseline_variable is not None:
+            error.remedy += f"; {self._config.baseline_variable} names the store"
         place = self._config.option_texts.get("gpuperf_baseline_fallback")
         if place is not None and self._away is None and self._config.update is None:
             error.remedy += (

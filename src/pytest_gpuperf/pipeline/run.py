@@ -40,7 +40,7 @@ _PARAMETERS_DIGEST = attrgetter("parameters_digest")
 # The name of the missing metric if a whole process does not count.
 _THE_TEST = "the test"
 # Causes of a change outside the code, which may end.
-_OF_MACHINE = frozenset({Cause.NOISY_MACHINE, Cause.SEEN_BEFORE})
+_OF_MACHINE = frozenset({Cause.NOISY_MACHINE, Cause.SAME_COMMIT, Cause.SEEN_BEFORE})
 # The largest fraction of a run's time spent on such reports.
 _REPORT_FRACTION = 0.02
 

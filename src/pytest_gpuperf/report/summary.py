@@ -316,9 +316,9 @@ _COMPLAINTS = {
         "no test was decided against the revision: see the reasons above"
     ),
     Complaint.NOTHING_JUDGED: (
-        "nothing was judged: the command line names a baseline, and PYTEST_ADDOPTS or the "
-        "ini file switches measuring off; drop gpuperf_disable there, or type "
-        "--gpuperf-disable on the command line"
+        "nothing was judged: the command line or GPUPERF_BASELINE names a baseline, and "
+        "PYTEST_ADDOPTS or the ini file switches measuring off; drop gpuperf_disable "
+        "there, or type --gpuperf-disable on the command line"
     ),
     Complaint.NOTHING_COMPARED: (
         "a baseline was named, but no test was compared with it: see the reasons above, or "

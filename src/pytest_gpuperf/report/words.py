@@ -234,6 +234,11 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "find the cause of the different times, such as threads, a disk or a cache; "
             f"or {_BY_REVISION}"
         ),
+        (Reason.NOT_SIGNIFICANT, Cause.SAME_COMMIT): (
+            "run the suite again later; if it stays so, look at what no commit has "
+            "(libraries, environment variables, the machine), or store the new level "
+            "with --gpuperf-update=all"
+        ),
         (Reason.NOT_SIGNIFICANT, Cause.SHARED_MOVE): (
             f"store sessions of a calmer machine, or {_BY_REVISION}"
         ),
@@ -389,6 +394,10 @@ _OF_OTHERS: Mapping[Cause | None, str] = {
     ),
     Cause.CLOCK_MOVED: (
         "It is slower by more than the limit, but not in cycles: the clock moved."
+    ),
+    Cause.SAME_COMMIT: (
+        "It changed by more than the limit, but the code did not: the stored sessions "
+        "measured the same commit."
     ),
     Cause.SEEN_BEFORE: (
         "It changed by more than the limit, but stored sessions were like that, too."

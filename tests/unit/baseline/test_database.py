@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import re
@@ -13,6 +14,7 @@ import tempfile
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -566,6 +568,45 @@ def test_a_role_that_only_adds_can_store() -> None:
             connection.execute("SET search_path TO gpuperf")
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement)
+
+
+def test_a_session_takes_a_server_few_statements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many for several machines as for one, because each costs more than its rows."""
+    psycopg = pytest.importorskip("psycopg")
+    usual: Any = psycopg.Cursor
+    sent: list[str] = []
+
+    class Counting(usual):  # type: ignore[misc] # the base is Any
+        def execute(self, query: str, *arguments: object, **named: object) -> object:
+            sent.append(query)
+            return super().execute(query, *arguments, **named)
+
+        def copy(self, statement: str, *arguments: object, **named: object) -> object:
+            sent.append(statement)
+            return super().copy(statement, *arguments, **named)
+
+    connect = functools.partial(psycopg.connect, cursor_factory=Counting)
+    place = new_database()
+    tests = [f"t.py::t[{number}]" for number in range(40)]
+    store = open_store(place, ".", create=True)
+    store.write("gpu", [Append(record=stored(1, test_id=each)) for each in tests])
+    store.write("host", [Append(record=stored(1, test_id=each)) for each in tests])
+    monkeypatch.setattr(psycopg, "connect", connect)
+    counts = []
+    for number, slugs in enumerate((["gpu"], ["gpu", "host"]), start=2):
+        sent.clear()
+        changes = [Append(record=stored(number, test_id=each)) for each in tests]
+        store.write_all(dict.fromkeys(slugs, changes))
+        counts.append(len(sent))
+        assert [s.split()[:2] for s in sent[-2:]] == [
+            ["INSERT", "INTO"],
+            ["COPY", "value"],
+        ]
+
+    # Settings, two for the tables, five looks, the session, its number, its parts, values.
+    assert counts == [12, 12]
 
 
 def with_many(place: str, root: Path, *, sessions: int) -> list[str]:

@@ -363,3 +363,39 @@ def cache(now: float, fresh: float) -> Reference:
         stored=stored(FAST),
         fresh=value(*[fresh] * 5),
     )
+
+
+@pytest.mark.parametrize(
+    ("now", "fields", "outcome"),
+    [
+        (1.15, {}, Outcome.INCONCLUSIVE),
+        (0.86, {}, Outcome.IMPROVED),
+        (1.3, {}, Outcome.REGRESSED),
+        (1.15, {"dirty": True}, Outcome.REGRESSED),
+        (1.15, {"commit": "c2"}, Outcome.REGRESSED),
+        (1.15, {"commit": None}, Outcome.REGRESSED),
+        (1.15, {"moved": {"numpy": ("1", "2")}}, Outcome.REGRESSED),
+        (1.15, {"source": Source.CUPTI}, Outcome.REGRESSED),
+    ],
+)
+def test_a_small_change_between_runs_of_one_commit_is_the_machine(
+    now: float, fields: dict[str, Any], outcome: Outcome
+) -> None:
+    """Host times move by less than 20 % without a change of a file, and both ways."""
+    timed = estimate(now, source=fields.get("source", Source.HOST))
+    subject = case(now, FAST, estimate=timed, moved=fields.get("moved", {}))
+    revision = {"commit": "c1", "dirty": False}
+    stored_sessions = tuple(
+        replace(s, session=replace(s.session, **revision)) for s in subject.stored
+    )
+    revision |= {name: fields[name] for name in ("commit", "dirty") if name in fields}
+    present = replace(stored_sessions[0].session, id="now", **revision)
+    subject = replace(subject, stored=stored_sessions, session=present)
+    fresh = {subject.name: confirmation(*[now * (1 + n / 1e3) for n in range(5)])}
+    (verdict,) = settle([subject], fresh)
+
+    assert verdict.outcome is outcome
+    is_doubted = not fields and now < 1.2
+    assert (verdict.cause is Cause.SAME_COMMIT) is is_doubted
+    if outcome is Outcome.IMPROVED:
+        assert verdict.reason is Reason.NOT_CONFIRMED

@@ -923,9 +923,9 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
             "no test was decided against the revision: see the reasons above"
         ),
         Complaint.NOTHING_JUDGED: (
-            "nothing was judged: the command line names a baseline, and PYTEST_ADDOPTS or "
-            "the ini file switches measuring off; drop gpuperf_disable there, or type "
-            "--gpuperf-disable on the command line"
+            "nothing was judged: the command line or GPUPERF_BASELINE names a baseline, "
+            "and PYTEST_ADDOPTS or the ini file switches measuring off; drop "
+            "gpuperf_disable there, or type --gpuperf-disable on the command line"
         ),
         Complaint.NOT_MEASURED: (
             "0 tests of the baseline not measured, which the newest session with the same "
