@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from statistics import median
 
-from pytest_gpuperf.compute.drift import TREND_SESSIONS
 from pytest_gpuperf.compute.spread import (
     LEAST_VARIANCE,
+    TREND_SESSIONS,
     UsualSpread,
     moments,
     usual_spread,

@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise, repeat
-from operator import mul, sub
+from itertools import pairwise
 from statistics import NormalDist, median
 
+from pytest_gpuperf.compute.spread import DRIFT_SESSIONS
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.frozen import Frozen, replace
 
 # docs/judging.md section 2: a drift.
-LEAST_SESSIONS = 8
-# From this number on, the spread of stored sessions is taken about their trend.
-TREND_SESSIONS = 8
 # Sessions of the reference, and sessions that tell the present level.
 ENDS = 3
 LIMITS = 2.0  # A drift is at least this many limits.
@@ -96,31 +93,8 @@ def end_change(logs: Sequence[float]) -> float:
     return median(logs[-ENDS:]) - median(logs[:ENDS])
 
 
-def about_trend(values: Sequence[float]) -> float:
-    """
-    Return the sum of the squared distances from the straight line through values.
-
-    The number of degrees of freedom is that of the values less 2.
-
-    Args:
-        values: Numbers in order, >= 2 of them.
-    """
-    places, squares = _places(len(values))
-    apart: list[float] = [*map(sub, values, repeat(mean(values)))]
-    products = sum(map(mul, places, apart))
-    about_mean = sum([distance**2 for distance in apart])
-    left: float = about_mean - products**2 / squares
-    return max(left, 0.0)
-
-
-@cache
-def _places(count: int) -> tuple[Sequence[float], float]:
-    middle = (count - 1) / 2
-    return [place - middle for place in range(count)], count * (count**2 - 1) / 12
-
-
 def _trend(logs: Sequence[float], least: float, level: float) -> Trend | None:
-    if len(logs) < LEAST_SESSIONS:
+    if len(logs) < DRIFT_SESSIONS:
         return None
     log_change = end_change(logs)
     if not abs(log_change) > least:

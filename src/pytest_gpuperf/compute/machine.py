@@ -23,8 +23,7 @@ from operator import attrgetter, mul, sub
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_gpuperf.compute.drift import about_trend
-from pytest_gpuperf.compute.spread import LEAST_VARIANCE
+from pytest_gpuperf.compute.spread import LEAST_VARIANCE, about_trend
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, with_checked
 from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue

@@ -21,12 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from operator import itemgetter
+from itertools import repeat
+from operator import itemgetter, mul, sub
 from statistics import NormalDist, fmean
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.stats import (
     CONFIDENCE,
+    mean,
     median,
     mixed_tail,
     series_interval,
@@ -44,6 +46,11 @@ _MOST_VARIANCE = 1e12
 LEAST_VARIANCE = 0.001**2
 # A 99 % half-width divided by 1.96 is a cautious standard error (section 4).
 Z_95 = 1.96
+
+# docs/judging.md section 2: from this number of sessions on, their spread is taken about
+# their trend, and a drift is looked for.
+TREND_SESSIONS = 8
+DRIFT_SESSIONS = 8
 
 # docs/judging.md section 2: the grid, and the range of the usual deviation of sessions.
 _STEPS = 19  # lambda = 0.1 % ... 51 %, in steps of a factor of sqrt(2).
@@ -548,3 +555,26 @@ def ratio_of_processes(ratios: Sequence[float]) -> PairedRatio:
     return PairedRatio(
         value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half)
     )
+
+
+def about_trend(values: Sequence[float]) -> float:
+    """
+    Return the sum of the squared distances from the straight line through values.
+
+    The number of degrees of freedom is that of the values less 2.
+
+    Args:
+        values: Numbers in order, >= 2 of them.
+    """
+    places, squares = _places(len(values))
+    apart: list[float] = [*map(sub, values, repeat(mean(values)))]
+    products = sum(map(mul, places, apart))
+    about_mean = sum([distance**2 for distance in apart])
+    left: float = about_mean - products**2 / squares
+    return max(left, 0.0)
+
+
+@cache
+def _places(count: int) -> tuple[Sequence[float], float]:
+    middle = (count - 1) / 2
+    return [place - middle for place in range(count)], count * (count**2 - 1) / 12

@@ -10,13 +10,13 @@ from statistics import fmean, median
 from pytest_gpuperf.compute.change import is_exact
 from pytest_gpuperf.compute.drift import (
     ENDS,
-    LEAST_SESSIONS,
     LIMITS,
     drift_level,
     drift_of,
     end_change,
 )
 from pytest_gpuperf.compute.machine import LEAST_CONTROLS
+from pytest_gpuperf.compute.spread import DRIFT_SESSIONS
 from pytest_gpuperf.compute.stats import mean_logs
 from pytest_gpuperf.judge.case import Case, Policy, Reference, StoredValues
 from pytest_gpuperf.judge.rule import comparison_of, reference_comparisons
@@ -61,7 +61,7 @@ def with_drifts(
 
 def _is_long(case: Case) -> bool:
     count = case.oldest.listed.count + case.stored.listed.count
-    return count + 1 >= LEAST_SESSIONS
+    return count + 1 >= DRIFT_SESSIONS
 
 
 def _drift(
@@ -114,7 +114,7 @@ def _may_have_moved(case: Case) -> bool:
     runs = [*stored.runs, *(case.current.run_values if case.current else ())]
     if min(runs) <= 0:
         return False
-    if len(runs) > case.stored.listed.count + 1 or len(runs) < LEAST_SESSIONS:
+    if len(runs) > case.stored.listed.count + 1 or len(runs) < DRIFT_SESSIONS:
         return True  # To be seen more closely.
     # The median of an odd number of logarithms is that of the median.
     first, last = sorted(runs[:ENDS])[ENDS // 2], sorted(runs[-ENDS:])[ENDS // 2]
@@ -135,7 +135,7 @@ def _moved_logs(case: Case, values: Sequence[Sequence[float]]) -> list[float] | 
 
         values: The values of the processes of each session.
     """
-    if len(values) < LEAST_SESSIONS or min(map(min, values)) <= 0:
+    if len(values) < DRIFT_SESSIONS or min(map(min, values)) <= 0:
         return None
     logs = mean_logs(values)
     return logs if case.sign * end_change(logs) > _least(case) else None

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from pytest_gpuperf.compute.drift import LEAST_SESSIONS, about_trend, drift_of
+from pytest_gpuperf.compute.drift import drift_of
 from pytest_gpuperf.compute.fleet import FleetSession, moved_machines
 from pytest_gpuperf.compute.levels import LevelChange, level_changes, usual_noise
-from pytest_gpuperf.compute.spread import moments
+from pytest_gpuperf.compute.spread import DRIFT_SESSIONS, about_trend, moments
 from pytest_gpuperf.compute.stats import fraction_of
 from pytest_gpuperf.judge.case import Case, Reference, case_of, direction, values_of
 from pytest_gpuperf.model.environment import differences, facts_of
@@ -176,7 +176,7 @@ def _drift(
     """Return the drift of a series that a line describes better than levels, or None."""
     edges = [0, *(change.place for change in changes), len(logs)]
     about_levels = sum(moments(logs[a:b])[1] for a, b in pairwise(edges))
-    if len(logs) < LEAST_SESSIONS or about_trend(logs) > about_levels:
+    if len(logs) < DRIFT_SESSIONS or about_trend(logs) > about_levels:
         return None
     trend = drift_of(logs, least=_LEAST_DRIFT)
     if trend is None or sign * trend.log_change < 0:

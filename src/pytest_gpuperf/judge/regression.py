@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.change import changes, detectable_effects, holm
-from pytest_gpuperf.compute.drift import LEAST_SESSIONS
+from pytest_gpuperf.compute.spread import DRIFT_SESSIONS
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.look import Look, Name, first_look, sureness_of
 from pytest_gpuperf.judge.rule import (
@@ -120,7 +120,7 @@ def settle(
         [case.oldest.listed.count + case.stored.listed.count for case in cases],
         default=0,
     )
-    if longest + 1 < LEAST_SESSIONS:
+    if longest + 1 < DRIFT_SESSIONS:
         return tuple(decided)
     # Needed only by long series.
     from pytest_gpuperf.judge.drift import with_drifts

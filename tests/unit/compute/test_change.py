@@ -20,8 +20,7 @@ from pytest_gpuperf.compute.change import (
     is_exact,
     usual_spreads,
 )
-from pytest_gpuperf.compute.drift import about_trend
-from pytest_gpuperf.compute.spread import usual_spread
+from pytest_gpuperf.compute.spread import about_trend, usual_spread
 from pytest_gpuperf.model.change import Change, Comparison, Sureness, TimeBase
 from pytest_gpuperf.model.metric import Better
 from unit.compute.comparing import THEN, comparison, known

@@ -9,7 +9,8 @@ from itertools import permutations
 
 import pytest
 
-from pytest_gpuperf.compute.drift import about_trend, drift_level, drift_of
+from pytest_gpuperf.compute.drift import drift_level, drift_of
+from pytest_gpuperf.compute.spread import about_trend
 
 LEAST = math.log(1.1)
 
