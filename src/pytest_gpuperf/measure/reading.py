@@ -250,12 +250,6 @@ class FileReader:
 
         return record, with_one_more, advise
 
-    def number(
-        self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
-    ) -> Record:
-        """Return the record of a number supplied by the test."""
-        return self._machine.maker().number(key, values, unit=unit, better=better)
-
 
 class Replay:
     """
@@ -268,8 +262,6 @@ class Replay:
 
         machine: The devices that the process computes with.
 
-        reader: Makes the records of numbers that were not recorded.
-
         void: Why nothing is measured, or None for the records of a recording.
     """
 
@@ -281,13 +273,11 @@ class Replay:
         self,
         site: Site,
         machine: Machine,
-        reader: FileReader,
         *,
         void: Void | None = None,
     ) -> None:
         self._site = site
         self._machine = machine
-        self._reader = reader
         self._void = void
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
@@ -385,7 +375,7 @@ class Replay:
         record = self._record(key, Kind.RECORD)
         if record.void is None:
             return record
-        return self._reader.number(key, values, unit=unit, better=better)
+        return self._machine.maker().number(key, values, unit=unit, better=better)
 
     def _record(self, key: RecordKey, kind: Kind) -> Record:
         recording = self._site.recording

@@ -187,7 +187,7 @@ def test_a_process_that_is_switched_off_times_nothing() -> None:
 def test_a_number_of_the_tests_own_is_known_though_nothing_is_measured() -> None:
     """The test gives it itself."""
     bench = bench_of(site(Config(root="/", disable=True)))
-    record = bench.reader.number(KEY, [2.0], unit="ms", better="lower")
+    record = bench.number(KEY, [2.0], unit="ms", better="lower")
 
     assert record.void is None
     assert record.estimates[0].value == pytest.approx(0.002)
