@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise, repeat
-from operator import mul, sub
+from itertools import pairwise
 from statistics import NormalDist, median
 
 from pytest_gpuperf.compute.stats import mean
@@ -106,10 +105,14 @@ def about_trend(values: Sequence[float]) -> float:
         values: Numbers in order, >= 2 of them.
     """
     places, squares = _places(len(values))
-    apart: list[float] = [*map(sub, values, repeat(mean(values)))]
-    products = sum(map(mul, places, apart))
-    about_mean = sum([distance**2 for distance in apart])
-    left: float = about_mean - products**2 / squares
+    middle = mean(values)
+    products = about_mean = 0.0
+    # A loop, because a map of operators takes twice as long.
+    for place, value in zip(places, values, strict=True):
+        distance = value - middle
+        products += place * distance
+        about_mean += distance**2
+    left = about_mean - products**2 / squares
     return max(left, 0.0)
 
 
