@@ -115,8 +115,9 @@ def changes(
         [marks[place] for place in noisy],
     )
     numbers = [number for number, place in enumerate(noisy) if selected[place]]
-    for number, change in zip(numbers, suite.changes(numbers, level), strict=True):
-        in_order[noisy[number]] = change
+    for number, part, tables in suite.parts_of(numbers):
+        test, residual = suite.tests[number], suite.residuals[number]
+        in_order[noisy[number]] = change_of(test, residual, part, tables, level)
     return tuple(in_order)
 
 
@@ -251,16 +252,6 @@ class ComparedSuite:
                 if math.isfinite(effect):
                     effects[place] = effect
         return effects
-
-    def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
-        """Return the changes of the comparisons at the given places, in order."""
-        numbers = {place: number for number, place in enumerate(judged)}
-        found: list[Change | None] = [None] * len(numbers)
-        for place, part, tables in self.parts_of(judged):
-            found[numbers[place]] = change_of(
-                self.tests[place], self.residuals[place], part, tables, level
-            )
-        return [change for change in found if change is not None]
 
     def parts_of(self, judged: Sequence[int]) -> Iterator[tuple[int, Part, Tables]]:
         """Yield place, part and tables of the comparisons at the given places."""

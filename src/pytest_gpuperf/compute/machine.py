@@ -441,11 +441,13 @@ def _without_moves(
             left = [*map(mul, repeat(share), sessions)]
             shift, left_variance = share * now, followed.variance_left(now)
         rest = [*map(sub, test.stored, left)]
+        of_core = test.comparison.core_variance
         residuals.append(
             Residual(
                 difference=test.now - test.mean - shift,
                 variance=_variance(test, rest),
-                extra=left_variance + test.comparison.core_variance,
+                # Most tests of a class share one number.
+                extra=left_variance + of_core if of_core else left_variance,
                 shift=shift,
             )
         )
