@@ -237,7 +237,8 @@ def _ini_form(name: str) -> str:
 
 def is_configured(config: pytest.Config) -> bool:
     """Return True if any option is set, on the command line or in the ini file."""
-    given, unset = vars(config.option), (None, "", [])
+    given = vars(config.option)
+    unset: tuple[Any, ...] = (None, "", [])  # The last two are empty ini values.
     return any(
         given.get(name) is not None or config.getini(name) not in unset
         for name in _NAMES
