@@ -34,7 +34,7 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import CoreSpeed, Estimate
 
 SECONDS = 4.0  # of the processor, for 10,000 tests
-MEGABYTES = 200.0  # of the whole process, inputs included
+MEGABYTES = 150.0  # of the whole process, inputs included
 SLACK = 1.5  # "linear": so many times the tests may take so many times more, and half
 SIZES = (10_000, 30_000, 100_000)
 

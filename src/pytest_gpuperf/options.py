@@ -154,8 +154,6 @@ _DESTS = tuple(name.replace("-", "_") for name, _, _ in _OPTIONS)
 _NAMES = (*_DESTS, *(name for name, _ in (*_INI, *_INI_LISTS)))
 
 DEFAULT_STORE = ".gpuperf"
-# ini values that are not there, or empty.
-_UNSET: tuple[Any, ...] = (None, "", [])
 _REPORTS = ("gpuperf_json", "gpuperf_html", "gpuperf_markdown", "gpuperf_csv")
 
 
@@ -240,9 +238,10 @@ def _ini_form(name: str) -> str:
 def is_configured(config: pytest.Config) -> bool:
     """Return True if any option is set, on the command line or in the ini file."""
     given = vars(config.option)
-    # Every start looks at all of them, so without a call for each.
-    return any(given.get(name) is not None for name in _NAMES) or any(
-        config.getini(name) not in _UNSET for name in _NAMES
+    unset: tuple[Any, ...] = (None, "", [])  # The last two are empty ini values.
+    return any(
+        given.get(name) is not None or config.getini(name) not in unset
+        for name in _NAMES
     )
 
 

@@ -51,5 +51,5 @@ def pytest_unconfigure() -> None:
 
 
 def __dir__() -> list[str]:
-    """Return the hooks. pytest looks at each name of a plugin several times."""
+    """Return the hooks. pytest looks at each name of a plugin twice."""
     return [name for name in globals() if name.startswith("pytest_")]

@@ -194,7 +194,5 @@ def _start(config: pytest.Config) -> None:
 
 
 def __dir__() -> list[str]:
-    """
-    Return the hooks and the fixture. pytest looks at each name of a plugin several times.
-    """
+    """Return the hooks and the fixture. pytest looks at each name of a plugin twice."""
     return [name for name in globals() if name.startswith(("pytest_", "gpuperf"))]

@@ -551,6 +551,42 @@ def test_an_assert_on_a_value_is_counted_as_such(
     assert lines(project.run(), last)
 
 
+@pytest.mark.parametrize(
+    ("used", "is_judged"),
+    [
+        ("assert 0 < perf.time < 10", True),
+        ("assert all(time < 10 for time in (perf.time, perf.time.p95))", True),
+        ("is_fast = perf.time < 10; assert is_fast", True),
+        ("assert (lambda seconds: seconds < 10)(perf.time)", True),
+        ("if perf.time > 10: raise AssertionError", True),
+        ("unittest.TestCase().assertLess(perf.time, 10)", True),
+        ("perf.time < 10", False),
+        ("print(perf.time < 10)", False),
+        ("print(perf.time < 10, perf.time < 5, flush=True)", False),
+        ("print(f'{perf.time < 10!r:>9}')", False),
+        ("sorted([perf.time, perf.time.p95]), max(perf.time, perf.time.p95)", False),
+        ("{perf.time: 1}[perf.time.p95 * 0 + perf.time]", False),
+    ],
+)
+def test_a_comparison_that_decides_nothing_is_no_own_assert(
+    project: Project, used: str, is_judged: bool
+) -> None:
+    """A comparison counts unless it is dropped, handed to a call, or made by a function of C."""
+    project.write(
+        f"""
+        import unittest
+
+        def test_it(gpuperf):
+            perf = gpuperf.measure(sorted, [2, 1])
+            {used}
+        """
+    )
+    judged = "judged 1 of 1: 1 passed its own assert"
+    last = judged if is_judged else "judged 0 of 1: 1 without a limit or a baseline"
+
+    assert lines(project.run(), last)
+
+
 ELSEWHERE = """
     def fails(perf):
         assert perf.time <= 1e-12

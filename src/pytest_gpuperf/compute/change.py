@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
+from typing import TypeAlias
 
 from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
@@ -115,8 +115,9 @@ def changes(
         [marks[place] for place in noisy],
     )
     numbers = [number for number, place in enumerate(noisy) if selected[place]]
-    for number, change in zip(numbers, suite.changes(numbers, level), strict=True):
-        in_order[noisy[number]] = change
+    for number, part, tables in suite.parts_of(numbers):
+        test, residual = suite.tests[number], suite.residuals[number]
+        in_order[noisy[number]] = change_of(test, residual, part, tables, level)
     return tuple(in_order)
 
 
@@ -240,26 +241,17 @@ class ComparedSuite:
             tables = Tables(self.usual[group], residuals, more_sessions=more_sessions)
             for place, residual in zip(places, residuals, strict=True):
                 test = self.tests[place]
-                if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
+                is_known = test.dof > 0 and math.isfinite(residual.variance)
+                if not is_known or test.in_unit(test.mean) == 0:
                     continue
                 ratio = 1 + 1 / (len(test.stored) + more_sessions)
                 part = Part(ratio=ratio, planned_ratio=ratio, floor=test.floor)
                 p_values = (level.alpha / level.pair_count, 1 - level.power)
                 sure, miss = tables.reaches(p_values, test, residual, part)
-                effect = _found_mostly(test, sure, miss, level)
-                if effect is not None and math.isfinite(effect):
+                effect = test.relative(_found_mostly(test, sure, miss, level))
+                if math.isfinite(effect):
                     effects[place] = effect
         return effects
-
-    def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
-        """Return the changes of the comparisons at the given places, in order."""
-        numbers = {place: number for number, place in enumerate(judged)}
-        found: list[Change | None] = [None] * len(numbers)
-        for place, part, tables in self.parts_of(judged):
-            found[numbers[place]] = change_of(
-                self.tests[place], self.residuals[place], part, tables, level
-            )
-        return [change for change in found if change is not None]
 
     def parts_of(self, judged: Sequence[int]) -> Iterator[tuple[int, Part, Tables]]:
         """Yield place, part and tables of the comparisons at the given places."""
@@ -368,6 +360,12 @@ class Part(Frozen, frozen=True, kw_only=True):
     process_share: float = 0.0
 
 
+# The probabilities, the degrees of freedom, the extra variance and the number of the row.
+_StepKey: TypeAlias = "tuple[tuple[float, ...], int, float, int]"
+# A logarithm, and by how much that of the next row is larger.
+_Step: TypeAlias = "tuple[float, float]"
+
+
 class Tables:
     """
     The inverse of a group's mixtures, interpolated in tables if the group is large.
@@ -404,6 +402,9 @@ class Tables:
         # Logarithms of reaches by the table's key, then by the row's number. Rows are built on
         # demand, because few suites need all of them.
         self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
+        self._steps: dict[_StepKey, list[_Step]] = {}
+        # The steps at two extra variances, by the logarithm of the smaller one.
+        self._pairs: dict[_StepKey, list[tuple[_Step, _Step]]] = {}
         self._mixtures: dict[int, Mixture] = {}
 
     def mixture(self, dof: int) -> Mixture:
@@ -424,29 +425,32 @@ class Tables:
         if not self._large or part.floor:
             variance, extra = residual.variance, residual.extra
             return self._direct(p_values, test.dof, variance, part, extra)
-        log, dof, extra = math.log(residual.variance), test.dof, residual.extra
+        dof, extra = test.dof, residual.extra
+        log = math.log(residual.variance)
         place = (log - self._low) / self._step if self._step else 0.0
-        row = min(max(int(place), 0), _TABLE - 2)
+        row = int(place)
+        if not 0 <= row <= _TABLE - 2:
+            row = min(max(row, 0), _TABLE - 2)
         share = place - row
         exp = math.exp
+        reached = []
+        # Loops, because each comprehension of each test is a call.
         if not extra:
-            less, more = self._rows_about(p_values, dof, part, 0.0, row)
-            reached = []
-            # Loops, because each comprehension of each test is a call.
-            for low, high in zip(less, more, strict=True):
-                reached.append(exp(low + share * (high - low)))
+            key = p_values, dof, 0.0, row
+            for low, rise in self._steps.get(key) or self._step_of(key, part):
+                reached.append(exp(low + share * rise))
             return reached
         of_extra = math.log2(max(extra, _LEAST_EXTRA))
         number = math.floor(of_extra)
-        below = self._rows_about(p_values, dof, part, 2.0**number, row)
-        above = self._rows_about(p_values, dof, part, 2.0 ** (number + 1), row)
+        steps = self._pairs.get((p_values, dof, number, row))
+        if steps is None:
+            steps = self._pair_of(p_values, dof, number, row, part)
         # Linear interpolation of logarithms overestimates by at most 0.8 %.
         of_above = of_extra - number
         of_below = 1 - of_above
-        reached = []
-        for low, high, low_above, high_above in zip(*below, *above, strict=True):
-            here = exp(low + share * (high - low))
-            further = exp(low_above + share * (high_above - low_above))
+        for (low, rise), (low_above, rise_above) in steps:
+            here = exp(low + share * rise)
+            further = exp(low_above + share * rise_above)
             reached.append(here**of_below * further**of_above)
         return reached
 
@@ -470,25 +474,31 @@ class Tables:
             for p_value in p_values
         ]
 
-    def _rows_about(
-        self,
-        p_values: tuple[float, ...],
-        dof: int,
-        part: Part,
-        extra: float,
-        row: int,
-    ) -> tuple[list[float], list[float]]:
-        """Return a row of a table and the next, which is a row for each of some variances."""
-        key = p_values, dof, extra
-        rows = self._rows.get(key)
-        if rows is None:
-            rows = self._rows[key] = {}
-        if row not in rows or row + 1 not in rows:
-            for missing in {row, row + 1} - rows.keys():
-                variance = math.exp(self._low + self._step * missing)
-                reaches = self._direct(p_values, dof, variance, part, extra)
-                rows[missing] = [*map(math.log, reaches)]
-        return rows[row], rows[row + 1]
+    def _pair_of(
+        self, p_values: tuple[float, ...], dof: int, number: int, row: int, part: Part
+    ) -> list[tuple[_Step, _Step]]:
+        """Return the steps of the tables for extra variances of 2^number and twice that."""
+        extras = 2.0**number, 2.0 ** (number + 1)
+        keys = [(p_values, dof, extra, row) for extra in extras]
+        below, above = [
+            self._steps.get(key) or self._step_of(key, part) for key in keys
+        ]
+        pair = self._pairs[p_values, dof, number, row] = [
+            *zip(below, above, strict=True)
+        ]
+        return pair
+
+    def _step_of(self, key: _StepKey, part: Part) -> list[_Step]:
+        """Calculate the step of a table from one row to the next."""
+        p_values, dof, extra, number = key
+        rows = self._rows.setdefault((p_values, dof, extra), {})
+        for missing in {number, number + 1} - rows.keys():
+            variance = math.exp(self._low + self._step * missing)
+            reaches = self._direct(p_values, dof, variance, part, extra)
+            rows[missing] = [*map(math.log, reaches)]
+        ends = zip(rows[number], rows[number + 1], strict=True)
+        self._steps[key] = step = [(low, high - low) for low, high in ends]
+        return step
 
 
 def relative_shift(log_shift: float | None) -> float | None:
@@ -504,25 +514,24 @@ def change_of(
     nothing = not any(compared.stored.runs)
     reference = 0.0 if nothing else test.in_unit(test.mean)
     worse = better = low = high = detectable = None
-    effect = test.relative(residual.difference) if reference != 0 else None
+    effect = None
+    if reference != 0:
+        (effect,) = test.relatives((residual.difference,))
     if nothing:
         worse, better = _from_nothing(compared)
         effect = 0.0 if not any(compared.current.run_values) else None
     elif reference != 0 and math.isfinite(residual.difference + residual.variance):
         noise = test.on_scale(level.noise_threshold)
-        beyond = partial(
-            tables.mixture(test.dof).beyond_each,
-            variance=residual.variance,
-            extra=residual.extra,
-        )
-        worse, better = beyond(
+        worse, better = tables.mixture(test.dof).beyond_each(
             (residual.difference - noise, -residual.difference - noise),
+            residual.variance,
             ratio=part.ratio,
             floor=part.floor,
+            extra=residual.extra,
         )
         if compared.fresh:
             both = worse, better
-            part, worse, better = _agreed(test, residual, part, both, beyond, level)
+            part, worse, better = _agreed(test, residual, part, both, tables, level)
         if compared.better is Better.HIGHER:
             worse, better = better, worse
         low, high, detectable = bounds_of(test, residual, part, tables, level)
@@ -561,12 +570,13 @@ def bounds_of(
     if part.ratio < part.planned_ratio:
         planned = replace(part, ratio=part.planned_ratio)
         _, sure, miss = tables.reaches(p_values, test, residual, planned)
-    low = test.relative(residual.difference - half)
-    high = test.relative(residual.difference + half)
+    middle = residual.difference
+    found = _found_mostly(test, sure, miss, level)
+    low, high, detectable = test.relatives((middle - half, middle + half, found))
     if not (math.isfinite(low) and math.isfinite(high)):
         return _NO_BOUNDS
     # The detectable effect is None for a single session, whose spread is unknown.
-    return low, high, _found_mostly(test, sure, miss, level)
+    return low, high, detectable if test.dof else None
 
 
 def _from_nothing(comparison: Comparison) -> tuple[float, float]:
@@ -588,7 +598,7 @@ def _agreed(
     residual: Residual,
     part: Part,
     p_values: tuple[float, float],
-    beyond: Callable[..., list[float]],
+    tables: Tables,
     level: Sureness,
 ) -> tuple[Part, float, float]:
     """
@@ -612,32 +622,31 @@ def _agreed(
             planned_ratio=part.planned_ratio,
             floor=nearest.floor,
         )
-        (p_value,) = beyond((whole - noise,), ratio=agreed.ratio, floor=agreed.floor)
+        p_value = tables.mixture(test.dof).beyond(
+            whole - noise,
+            residual.variance,
+            ratio=agreed.ratio,
+            floor=agreed.floor,
+            extra=residual.extra,
+        )
         if p_value < (more if sign > 0 else less):
             part = agreed
             more, less = (p_value, less) if sign > 0 else (more, p_value)
     return part, more, less
 
 
-def _found_mostly(
-    test: Contrast, sure: float, miss: float, level: Sureness
-) -> float | None:
+def _found_mostly(test: Contrast, sure: float, miss: float, level: Sureness) -> float:
     """
-    Return the smallest effect that is detected with the power of the level.
+    Return the smallest difference that is detected with the power of the level.
 
     Args:
-        test: The contrast.
+        test: The contrast, of more than one stored session.
 
         sure: The difference beyond noise that is significant.
 
         miss: The additional difference that makes detection as frequent as the level's power.
 
         level: The significance that a change needs.
-
-    Returns:
-        None for a single session, whose spread is unknown.
     """
-    if not test.dof:
-        return None
     limit = test.on_scale(test.comparison.limit or 0.0)
-    return test.relative(max(test.on_scale(level.noise_threshold) + sure, limit) + miss)
+    return max(test.on_scale(level.noise_threshold) + sure, limit) + miss

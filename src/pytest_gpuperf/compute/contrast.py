@@ -118,9 +118,20 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
     def relative(self, difference: float) -> float:
         """Convert a difference on the contrast's scale to a fraction."""
+        return self.relatives((difference,))[0]
+
+    def relatives(self, differences: Sequence[float]) -> Sequence[float]:
+        """Convert differences to fractions, as `relative`."""
         if self.scale:
-            return difference
-        return math.expm1(max(min(difference, _MOST), -_MOST))
+            return differences
+        fractions = []
+        # A loop, because each comprehension of each test is a call.
+        for difference in differences:
+            # A comparison, because a maximum is slow.
+            is_usual = -_MOST < difference < _MOST
+            at_most = difference if is_usual else max(min(difference, _MOST), -_MOST)
+            fractions.append(math.expm1(at_most))
+        return fractions
 
     def on_scale(self, fraction: float) -> float:
         """Convert a fraction >= 0 to a difference on the scale, as the inverse of `relative`."""

@@ -506,9 +506,10 @@ def _span(case: Case) -> BaselineSpan | None:
     listed, odd = case.stored.listed, case.stored.values.odd
     if odd or case.moved:
         return _made_span(case)
-    if case.counts not in listed.spans:
-        listed.spans[case.counts] = _made_span(case)
-    return listed.spans[case.counts]
+    counts = case.counts
+    if counts not in listed.spans:
+        listed.spans[counts] = _made_span(case)
+    return listed.spans[counts]
 
 
 def _made_span(case: Case) -> BaselineSpan | None:
@@ -664,9 +665,10 @@ def comparison_of(
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
     stored = used.values
-    level = at_one_speed(
-        current, stored, other_python="python" in case.moved, also=also
-    )
+    level = None
+    if current.cores:  # Few metrics have the speed of the core.
+        other = "python" in case.moved
+        level = at_one_speed(current, stored, other_python=other, also=also)
     # Values corrected for core speed are moved only by the rest of the machine drift.
     left = "" if level is None else " at one speed"
     name = f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else ""

@@ -34,6 +34,9 @@ _NOTHING_ODD: Mapping[int, SessionValue] = MappingProxyType({})
 _T = TypeVar("_T")
 # Many series have the same.
 _FLAGS: dict[bytes, bytes] = {}
+# So have they what their sessions share: one record keeps it for all of them.
+_LIKES: dict[tuple[object, ...], SessionValue] = {}
+_MOST_LIKES = 1024  # Series that share nothing must not be kept for ever.
 
 
 class SessionValues(Sequence[SessionValue]):
@@ -89,6 +92,8 @@ class SessionValues(Sequence[SessionValue]):
         shared = [*map(_SHARED, values)]
         if values[0].alone_values or shared.count(shared[0]) < len(shared):
             packed._keep_odd(values)
+        elif len(_LIKES) < _MOST_LIKES:
+            packed._like = _LIKES.setdefault(shared[0], values[0])
         widths, clocks = [*map(_WIDTHS, values)], [*map(_CLOCKS, values)]
         if any(widths) or any(clocks):
             packed._keep_columns(values, widths, clocks, counts)
