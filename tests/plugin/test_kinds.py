@@ -187,7 +187,7 @@ def test_who_passes_against_a_strict_mark_is_neither_judged_nor_stored(
 
     assert ended.parseoutcomes() == {"failed": 1, "xfailed": 1}
     assert "test_it[1]" not in dict(project.outcomes())
-    assert lines(ended, "nothing was stored: 2 measurements failed")
+    assert lines(ended, "nothing was stored: 2 measurements (failed")
 
 
 def test_a_missing_value_is_no_expected_failure(project: Project) -> None:

@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.base import (
     TimedCall,
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.timing import periods
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.hidden import (
     CACHED,
@@ -219,9 +220,6 @@ class Doubts:
         yield from less
         yield from self._unread()
         if sum(map(_WALL_S, readings)) >= _UNEVEN * wall_s * len(readings):
-            # Imported here, because most calls are about equally long.
-            from pytest_gpuperf.collect.timing import periods
-
             yield from periods.notes(readings, again, self._clock)
         if garbage is not None and garbage.time_s > usual_s:
             yield from self._garbage_notes(garbage, usual_s)
