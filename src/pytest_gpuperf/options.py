@@ -237,12 +237,7 @@ def _ini_form(name: str) -> str:
 
 def is_configured(config: pytest.Config) -> bool:
     """Return True if any option is set, on the command line or in the ini file."""
-    given = vars(config.option)
-    unset: tuple[Any, ...] = (None, "", [])  # The last two are empty ini values.
-    return any(
-        given.get(name) is not None or config.getini(name) not in unset
-        for name in _NAMES
-    )
+    return any(_is_set(config, name) for name in _NAMES)
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 from fakes.project import HUNG_S, PLUGIN, XDIST, Project
+from pytest_gpuperf import hookspecs, plugin, startup
 
 HEAVY = (
     "blake3",
@@ -165,6 +166,14 @@ def test_its_modules_are_read_as_python_compiled_them(project: Project) -> None:
     }
     assert all("PYTEST_DONT_REWRITE" in docstring for docstring in rewriting.values())
     assert {"pytest_gpuperf.compute.roofline", "pytest_gpuperf.hooks"} <= set(readers)
+
+
+def test_pytest_sees_only_the_hooks_and_the_fixture() -> None:
+    """pytest looks at each name that `dir()` has of a plugin, and then at its value."""
+    names = {name for module in (hookspecs, plugin, startup) for name in dir(module)}
+
+    assert {name for name in names if not name.startswith("pytest_")} == {"gpuperf"}
+    assert {"pytest_addhooks", "pytest_configure", *hookspecs.__all__} <= names
 
 
 def test_imports_are_left_as_they_were(project: Project) -> None:
