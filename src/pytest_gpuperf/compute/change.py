@@ -403,8 +403,6 @@ class Tables:
         # demand, because few suites need all of them.
         self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
         self._steps: dict[_StepKey, list[_Step]] = {}
-        # The steps at two extra variances, by the logarithm of the smaller one.
-        self._pairs: dict[_StepKey, list[tuple[_Step, _Step]]] = {}
         self._mixtures: dict[int, Mixture] = {}
 
     def mixture(self, dof: int) -> Mixture:
@@ -425,12 +423,9 @@ class Tables:
         if not self._large or part.floor:
             variance, extra = residual.variance, residual.extra
             return self._direct(p_values, test.dof, variance, part, extra)
-        dof, extra = test.dof, residual.extra
-        log = math.log(residual.variance)
+        log, dof, extra = math.log(residual.variance), test.dof, residual.extra
         place = (log - self._low) / self._step if self._step else 0.0
-        row = int(place)
-        if not 0 <= row <= _TABLE - 2:
-            row = min(max(row, 0), _TABLE - 2)
+        row = min(max(int(place), 0), _TABLE - 2)
         share = place - row
         exp = math.exp
         reached = []
@@ -442,13 +437,14 @@ class Tables:
             return reached
         of_extra = math.log2(max(extra, _LEAST_EXTRA))
         number = math.floor(of_extra)
-        steps = self._pairs.get((p_values, dof, number, row))
-        if steps is None:
-            steps = self._pair_of(p_values, dof, number, row, part)
+        key = p_values, dof, 2.0**number, row
+        below = self._steps.get(key) or self._step_of(key, part)
+        key = p_values, dof, 2.0 ** (number + 1), row
+        above = self._steps.get(key) or self._step_of(key, part)
         # Linear interpolation of logarithms overestimates by at most 0.8 %.
         of_above = of_extra - number
         of_below = 1 - of_above
-        for (low, rise), (low_above, rise_above) in steps:
+        for (low, rise), (low_above, rise_above) in zip(below, above, strict=True):
             here = exp(low + share * rise)
             further = exp(low_above + share * rise_above)
             reached.append(here**of_below * further**of_above)
@@ -473,20 +469,6 @@ class Tables:
             )
             for p_value in p_values
         ]
-
-    def _pair_of(
-        self, p_values: tuple[float, ...], dof: int, number: int, row: int, part: Part
-    ) -> list[tuple[_Step, _Step]]:
-        """Return the steps of the tables for extra variances of 2^number and twice that."""
-        extras = 2.0**number, 2.0 ** (number + 1)
-        keys = [(p_values, dof, extra, row) for extra in extras]
-        below, above = [
-            self._steps.get(key) or self._step_of(key, part) for key in keys
-        ]
-        pair = self._pairs[p_values, dof, number, row] = [
-            *zip(below, above, strict=True)
-        ]
-        return pair
 
     def _step_of(self, key: _StepKey, part: Part) -> list[_Step]:
         """Calculate the step of a table from one row to the next."""
@@ -514,9 +496,7 @@ def change_of(
     nothing = not any(compared.stored.runs)
     reference = 0.0 if nothing else test.in_unit(test.mean)
     worse = better = low = high = detectable = None
-    effect = None
-    if reference != 0:
-        (effect,) = test.relatives((residual.difference,))
+    effect = test.relative(residual.difference) if reference != 0 else None
     if nothing:
         worse, better = _from_nothing(compared)
         effect = 0.0 if not any(compared.current.run_values) else None

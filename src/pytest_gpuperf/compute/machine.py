@@ -512,9 +512,7 @@ def _slope(groups: Iterable[_Timed]) -> tuple[float, float]:
         for loop, time in zip(loops, times, strict=True):
             rests.append(time - _USUAL_SLOPE * loop)
         near_loops, near_times, usual_rest = loops, times, median(rests)
-        # Any process may be off by as much.
-        farthest = max(max(rests) - usual_rest, usual_rest - min(rests))
-        if farthest > _MOST_CHANGE:
+        if max(max(rests) - usual_rest, usual_rest - min(rests)) > _MOST_CHANGE:
             usual_loop = median(loops)
             near: list[bool] = []
             for loop, rest in zip(loops, rests, strict=True):

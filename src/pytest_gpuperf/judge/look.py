@@ -212,11 +212,8 @@ def _moved_classes(
         classes.setdefault(group, []).append(place)
         if case.limit is None:
             continue
-        shift = look.change.machine_shift
-        if not shift or group in moved:
-            continue
         least = max(policy.suspect_share * case.limit, policy.noise_threshold)
-        if abs(shift) > least:
+        if abs(look.change.machine_shift or 0.0) > least:
             moved.add(group)
     return [places for group, places in classes.items() if group in moved]
 

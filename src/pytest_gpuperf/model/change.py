@@ -140,11 +140,10 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         # The common case. A run has tens of thousands, and a sum checks all at once.
         try:
             total = self.current + self.reference + (self.effect or 0.0)
-            total += (self.low or 0.0) + (self.high or 0.0)
-            total += (self.p_worse or 0.0) + (self.p_better or 0.0)
-            total += (self.detectable_effect or 0.0) + (self.machine_shift or 0.0)
-            total += (self.session_spread or 0.0) + (self.core_shift or 0.0)
-            if isfinite(total + (self.clock_shift or 0.0)):
+            total += (self.low or 0.0) + (self.high or 0.0) + (self.p_worse or 0.0)
+            total += (self.p_better or 0.0) + (self.detectable_effect or 0.0)
+            total += (self.machine_shift or 0.0) + (self.session_spread or 0.0)
+            if isfinite(total + (self.core_shift or 0.0) + (self.clock_shift or 0.0)):
                 return
         except (TypeError, OverflowError):
             pass  # The checks below say what is wrong.
