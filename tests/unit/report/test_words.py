@@ -606,6 +606,16 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "name more run files",
     ),
     (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.SAME_COMMIT),
+        (),
+        (
+            "run the suite again later; if it stays so, look at what no commit has "
+            "(libraries, environment variables, the machine), or store the new level "
+            "with --gpuperf-update=all"
+        ),
+        "name more run files",
+    ),
+    (
         verdict(
             Reason.NOT_SIGNIFICANT,
             Cause.SEEN_BEFORE,
