@@ -89,10 +89,11 @@ KNOWN = (
     "an earlier test has sorted the input, or the function knows its usual input, with"
     " `make=` and `reference=` in the marker"
 )
+REORDERED = "an earlier test or a fixture has sorted or emptied a list or an array of the module"
 UNITS = "an assert compares seconds with a number of microseconds"
 BEFORE = (
-    "the work was done before the first call: at import, in a fixture, by an earlier test;"
-    " without `make=`"
+    "the work was done before the first call in another way: at import, in a fixture, by an"
+    " earlier test; without `make=`"
 )
 FAR = (
     "a file, an installed package or the environment keeps the result; without `make=`"
@@ -823,6 +824,38 @@ TRICKS: dict[str, tuple[str, str]] = {
         def test_it(gpuperf): gpuperf.measure(f, X)
         """,
     ),
+    "list_sorted_before": (
+        REORDERED,
+        """
+        Y = X.copy()
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier(): Y.sort()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(sorted, Y, check=check)
+        """,
+    ),
+    "array_sorted_before": (
+        REORDERED,
+        """
+        Y = np.random.default_rng(1).random(20_000)
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier(): Y.sort()
+        def f(): return np.sort(Y, kind="stable")
+        @fast
+        def test_it(gpuperf): gpuperf.measure(f)
+        """,
+    ),
+    "list_emptied_before": (
+        REORDERED,
+        """
+        Y = X.copy()
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier():
+            while Y: Y.pop()
+        @fast
+        def test_it(gpuperf): gpuperf.measure(lambda: sorted(Y))
+        """,
+    ),
     "seconds": (
         UNITS,
         """
@@ -1459,6 +1492,28 @@ TRICKS: dict[str, tuple[str, str]] = {
 HELPERS = {"shelf.py": "kept = None\nmemo = {}\n"}
 
 HONEST: dict[str, str] = {
+    "shuffled_by_a_fixture": """
+        Y = X.copy()
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier(): random.Random(2).shuffle(Y)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(sorted, Y, check=check)
+        """,
+    "cut_by_a_fixture": """
+        Y = X.copy()
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier(): del Y[100:]
+        @honest
+        def test_it(gpuperf): gpuperf.measure(sorted, Y)
+        """,
+    "buffer_of_the_module": """
+        OUT = np.zeros(20_000)
+        IN = np.random.default_rng(1).random(20_000)
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier(): np.sin(IN, out=OUT)
+        @honest
+        def test_it(gpuperf): gpuperf.measure(np.sin, IN, OUT)
+        """,
     "sorts_a_copy": """
         @honest
         def test_it(gpuperf): gpuperf.measure(sorted, X, check=check)

@@ -11,8 +11,8 @@ from fakes.project import Project
 # evidence of work that was not done, workloads and identities of a GPU's code, the reading
 # of a file of the baseline line by line, and usual numbers that are written at once. 60 more
 # are remedies (what was meant by a wrong value, what an unmeasured test needs), and files
-# that stay open while tests run.
-MOST_MODULES, MOST_LINES = 127, 48_600
+# that stay open while tests run, and 150 are data that an earlier test has sorted.
+MOST_MODULES, MOST_LINES = 128, 48_750
 # Whole rooms and libraries that such a run needs nothing of.
 NEVER = (
     "jinja2",

@@ -515,6 +515,9 @@ class Measuring:
         with suppress(ReportError):
             site.prepare()
         _ = self.bench.measurer.references  # Loads the reference workloads.
+        if self.bench.measurer.imported is not None:
+            modules = [getattr(item, "module", None) for item, _ in self._marked]
+            self.bench.measurer.imported.keep(dict.fromkeys(filter(None, modules)))
         if site.device() is None:  # Nothing to take turns on.
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:

@@ -111,6 +111,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         work: Work | None,
         use_unknown: bool = False,
         judged: Sequence[str] = (),
+        function: str | None = None,
     ) -> Record:
         """
         Return the record of a timed function or block.
@@ -128,6 +129,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
                 roofline.
 
             judged: The metrics that the test is judged by.
+
+            function: Qualified name of the callable, or None for a block.
         """
         by_source = _by_source(timing)
         times = _time_estimates(timing, by_source, with_garbage=WITH_GARBAGE in judged)
@@ -142,6 +145,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
                 unmeasured=UNDECLARED,
                 facts=facts,
                 timing=timing,
+                function=function,
             )
         from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 
@@ -168,6 +172,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts=facts,
             work=work,
             timing=timing,
+            function=function,
         )
         if attained is None:
             return record
@@ -257,6 +262,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         kernels: tuple[KernelResources, ...] = (),
         work: Work | None = None,
         timing: Timing | None = None,
+        function: str | None = None,
     ) -> Record:
         """
         Build a record with the facts and the device of the process.
@@ -279,6 +285,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
             work: The work of one call.
 
             timing: The timing, with its notes, or None if nothing was timed.
+
+            function: Qualified name of the callable, or None for anything else.
         """
         families = {*map(family_of, map(_METRIC, estimates), map(_SOURCE, estimates))}
         notes = () if timing is None else timing.notes
@@ -298,6 +306,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts=_facts_by_family(frozenset(families), tuple(facts.items())),
             soft_facts=self.soft_facts,
             work=work,
+            function=function,
             bound_class=bound_class,
             role=self.role,
             process_index=self.process_index,

@@ -267,7 +267,7 @@ class Replay:
 
     # Nothing runs that other processes must wait for.
     turns = None
-    references = None  # Nothing is timed.
+    references = imported = None  # Nothing is timed.
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.host import HostCollector
+from pytest_gpuperf.collect.timing.imported import ImportedData
 from pytest_gpuperf.collect.timing.readings import HOST_PRECISION, use_is_known
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.config import Lock, Plan
@@ -85,6 +86,8 @@ class TimingMeasurer:
     Attributes:
         counters: The counters of the tests, set before they run, or None if no test needs
             any.
+
+        imported: The data of test modules, kept before the first test runs.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class TimingMeasurer:
     ) -> None:
         self.observers = observers
         self.counters: NcuCounters | CuptiCounters | None = None
+        self.imported = ImportedData()
         self._turn_client = turn_client
         self._take_turn: TakeTurn = (
             operator.not_ if turn_client is None else turn_client.take_turn
@@ -129,6 +133,7 @@ class TimingMeasurer:
                 sm_clock_hz=self.observers.sm_clock_hz,
                 take_turn=self._take_turn,
                 expect=self._expected,
+                imported=self.imported,
             )
         return self._collector
 
@@ -443,7 +448,7 @@ class TimingMeasurer:
         use_unknown: bool,
     ) -> Record:
         request, timing, observations = call
-        in_use, judged = observations.device_used, plan.judged
+        in_use, judged, fn = observations.device_used, plan.judged, request.fn
         if in_use:
             # `check` has seen the result of the timed call.
             self.observers.call(
@@ -457,6 +462,7 @@ class TimingMeasurer:
             work=work,
             use_unknown=use_unknown,
             judged=judged,
+            function=getattr(fn, "__qualname__", type(fn).__qualname__),
         )
         if in_use or record.bound_class is BoundClass.DISK:
             self._note_use(record)

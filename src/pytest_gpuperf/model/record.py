@@ -272,6 +272,9 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
         code_digest: Digest of the machine code of its kernels, or None if unknown.
 
+        function: Qualified name of the measured callable, or None for other
+            measurements.
+
         bound_class: Class of measurements that machine drift moves together.
 
         role: Role of the process that made the record.
@@ -315,6 +318,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     parameters_digest: str | None = None
     test_digest: str | None = None
     code_digest: str | None = None
+    function: str | None = None
     bound_class: BoundClass = BoundClass.HOST
     role: Role = Role.MAIN
     process_index: int = 0

@@ -35,6 +35,8 @@ from pytest_gpuperf.collect.timing.hidden import (
     places,
     signs,
 )
+from pytest_gpuperf.collect.timing.imported import Data, ImportedData
+from pytest_gpuperf.collect.timing.imported import notes as imported_notes
 from pytest_gpuperf.collect.timing.readings import Reading
 from pytest_gpuperf.collect.timing.results import (
     is_nothing,
@@ -82,9 +84,18 @@ class Doubts:
         clock: The clock.
 
         paired: Whether another function is measured in turn, which may do its work.
+
+        imported: The data of test modules before the first test, or None if unknown.
     """
 
-    def __init__(self, request: TimedCall, clock: Clock, *, paired: bool) -> None:
+    def __init__(
+        self,
+        request: TimedCall,
+        clock: Clock,
+        *,
+        paired: bool,
+        imported: ImportedData | None = None,
+    ) -> None:
         self._request = request
         self._clock = clock
         self._paired = paired
@@ -100,9 +111,13 @@ class Doubts:
         self._prepared = False
         # The result of the first call, if something else keeps it, too.
         self._made_by_first: object = None
+        # Data that another test or a fixture changed.
+        self._changed_before: Sequence[Data] = ()
         # An object of the test may raise when it is looked at, which never fails the test.
         with suppress(Exception):
             self._places = places(request)
+            if imported is not None:
+                self._changed_before = imported.changed(self._reached())
 
     def before_first(self) -> None:
         """Note what another function has changed before the first call."""
@@ -239,11 +254,29 @@ class Doubts:
         if pools is not None:
             yield from pools.notes(request, probe_of, usual_s, self._places)
         yield from self._of_output(output, probe_of, usual_s)
+        yield from self._of_other_content(output, probe_of, usual_s)
+
+    def _of_other_content(
+        self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float
+    ) -> Iterator[Note]:
+        """Yield a doubt if a call takes longer on new content, or on what was there at first."""
+        __tracebackhide__ = True
+        request = self._request
         if request.reference is not None or request.make is not None:
             # Imported here, because few markers have either.
             from pytest_gpuperf.collect.timing import made_arguments
 
             yield from made_arguments.notes(request, output, probe_of, usual_s)
+        if self._changed_before:
+            yield from imported_notes(self._changed_before, probe_of(request))
+
+    def _reached(self) -> Iterator[int]:
+        """Return the ids of the arguments, and of what the call reaches without one."""
+        request = self._request
+        pool = request.inputs or ()
+        within = chain.from_iterable(item for item in pool if isinstance(item, tuple))
+        given = chain(request.args, request.kwargs.values(), pool, within)
+        return chain(map(id, given), (place.before_id for place in self._places))
 
     def _of_output(
         self, output: object, probe_of: Callable[[TimedCall], Probe], usual_s: float

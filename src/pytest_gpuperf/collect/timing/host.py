@@ -32,6 +32,7 @@ from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
 from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
+from pytest_gpuperf.collect.timing.imported import ImportedData
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.readings import (
     CountedSamples,
@@ -99,6 +100,8 @@ class HostCollector:
         expect: Called before the samples of slow calls, with the number of rounds, if
             all are as long as the first, and the time of one round [s]. None if not
             requested.
+
+        imported: The data of test modules before the first test, or None if unknown.
     """
 
     name = Source.HOST
@@ -112,6 +115,7 @@ class HostCollector:
         sm_clock_hz: Callable[[], float | None] | None = None,
         take_turn: TakeTurn = operator.not_,
         expect: Callable[[int, float], object] | None = None,
+        imported: ImportedData | None = None,
     ) -> None:
         self._clock = clock
         self._runtime = runtime
@@ -119,6 +123,7 @@ class HostCollector:
         self._sm_clock_hz = sm_clock_hz
         self._take_turn = take_turn
         self._expect = expect
+        self._imported = imported
         self._core_loop = CoreLoop(clock)
         self._resolution_ns: int | None = None
         self._cpu_clock_is_fine = False
@@ -299,6 +304,7 @@ class HostCollector:
             timers=Timers(self._timers, self._sm_clock_hz),
             core_loop=self._core_loop,
             originals=Originals(self._runtime.free_bytes),
+            imported=self._imported,
             sweep=partial(_sweep, self._clock.now_ns, *thresholds),
             young_due=thresholds[0] if collecting else inf,
             thresholds=thresholds,

@@ -32,6 +32,7 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_result,
 )
 from pytest_gpuperf.collect.timing.doubts import Doubts
+from pytest_gpuperf.collect.timing.imported import ImportedData
 from pytest_gpuperf.collect.timing.originals import Originals
 from pytest_gpuperf.collect.timing.presence import (
     SEVERAL_THREADS,
@@ -129,6 +130,8 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         originals: Copies of the arguments.
 
+        imported: The data of test modules before the first test, or None if unknown.
+
         sweep: Collects garbage if it is due, and returns the time that it took [ns] and
             the number of collected objects. Never called in a sample.
 
@@ -147,6 +150,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     timers: Timers
     core_loop: CoreLoop
     originals: Originals
+    imported: ImportedData | None
     sweep: Callable[[], tuple[int, int]]
     young_due: float
     thresholds: tuple[int, int, int]
@@ -214,7 +218,14 @@ class CallSampler:
         fixed = request.iterations is not None
         self._contract = Contract(request, None if fixed else instruments.originals)
         self._doubts = (
-            None if fixed else Doubts(request, instruments.clock, paired=paired)
+            None
+            if fixed
+            else Doubts(
+                request,
+                instruments.clock,
+                paired=paired,
+                imported=instruments.imported,
+            )
         )
         self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None

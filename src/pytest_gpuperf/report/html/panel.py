@@ -244,10 +244,13 @@ def panel_of(
         ),
         commands=tuple((one.kind, command_text(one)) for one in commands),
         moved=moved,
-        facts=tuple(
-            (display.fact_label(name), display.fact(name, text))
-            for name, text in facts_of(record)
-            if common_facts.get(name) != text
+        facts=(
+            *_function_of(record),
+            *(
+                (display.fact_label(name), display.fact(name, text))
+                for name, text in facts_of(record)
+                if common_facts.get(name) != text
+            ),
         ),
         gaps=tuple(
             gap for key, gap in gaps_of([record]).items() if key not in common_gaps
@@ -442,6 +445,12 @@ def _activity(record: Record) -> ActivityCard | None:
     )
     shares = figures.shares([part for part in parts if part[1] > 0], activity.span_s)
     return ActivityCard(span=display.value(activity.span_s, "s"), shares=shares)
+
+
+def _function_of(record: Record | None) -> Iterator[tuple[str, str]]:
+    """Yield the name of the measured function. It is no fact: another name is no other work."""
+    if record is not None and record.function is not None:
+        yield "measured function", record.function
 
 
 def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
