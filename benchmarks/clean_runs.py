@@ -17,7 +17,8 @@ took. Unchanged runs measure the commit that is stored; with `--edited`, a file 
 in a line that does nothing. A planted run slows one test by a share of its work; it counts as
 found when that test regressed, and a regression of another test is an alarm there, too. With
 `--reproduce`, the printed `reproduce:` line of each found test is run as it stands. `--log`
-appends the whole verdicts of each run to a file, a line of JSON each.
+appends the whole verdicts of each run to a file, a line of JSON each. `--keep` names a folder
+that gets the report and the store of each unchanged run that failed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import json
 import random
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -384,6 +386,7 @@ def main() -> int:
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--edited", action="store_true")
     parser.add_argument("--log", type=Path, metavar="FILE")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     draw = random.Random(3)  # noqa: S311 - an order, not a secret
     failed_count = run_count = 0
@@ -442,6 +445,9 @@ def _unchanged(
         wall = f"{load.walls_s[-1]:.1f} s"
         print(f"{loops} loops, run {number + 1}: {wall} {'; '.join(bad)}", flush=True)
         _log(options, {"loops": loops, "run": number, "verdicts": verdicts})
+        if bad and options.keep is not None:
+            kept = options.keep / f"{loops}-loops-run-{number + 1}"
+            shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("__pycache__"))
     return load
 
 

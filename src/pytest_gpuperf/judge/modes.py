@@ -12,6 +12,7 @@ from pytest_gpuperf.judge.case import (
     Policy,
 )
 from pytest_gpuperf.model.change import Change, Comparison
+from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.verdict import SeenValue
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ _UNINTERRUPTED = (
 )
 # The load that a neighbour puts on a disk or a core varies.
 _NEAR_WAITING = math.log1p(0.25)
+_WAITING = frozenset({BoundClass.DISK, BoundClass.WAIT})
+# Beside busy programs, unchanged tests that wait for a disk took 12 and 24 times as long in
+# the suite, and 1.1 and 1.5 times in fresh processes. Slower code differed by 1.3 at most.
+_FAR_APART = 2.0
 
 
 def seen_before(
@@ -133,7 +138,8 @@ def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
     Return the sentence on a disk whose change of speed explains that of a test, or "".
 
     The operations of a disk change by different factors, so a test may change by more than
-    the disk's workloads.
+    the disk's workloads. Where these became faster, a test may have become slower by as
+    much.
 
     Args:
         shift: The slowdown of the workloads [fraction], negative if they are faster.
@@ -144,9 +150,46 @@ def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
     """
     most = (1 + shift) ** policy.disk_power - 1
     is_explained = 0 < worsening <= most or most <= worsening < 0
+    if shift < 0 < worsening:
+        # The test's change by itself, against that of the workloads the other way.
+        is_explained = (1 + worsening) * (1 + shift) <= 1 / (1 + shift)
     if not is_explained or abs(shift) <= policy.disk_shift:
         return ""
     return f"the disk is {1 + shift:.3g} times as slow as in the stored sessions"
+
+
+def text_of_waits(case: Case, change: Change, worsening: float) -> str:
+    """
+    Return the sentence on a suite that waited far longer than fresh processes, or "".
+
+    Fresh processes confirm a slowdown of the code by one of the same size. Beside busy
+    programs, each wait in the suite lasts until the scheduler returns to the test.
+
+    Args:
+        case: The case.
+
+        change: The change of the fresh processes.
+
+        worsening: The slowdown of the fresh processes [fraction].
+    """
+    suite, usual = case.estimate, case.stored.values.run_values()
+    if (
+        case.bound_class not in _WAITING
+        or suite is None
+        or not change.fresh
+        or not usual
+    ):
+        return ""
+    usual_s = median(map(median, usual))
+    if worsening <= 0 or usual_s <= 0:
+        return ""
+    slower = suite.value / usual_s
+    if slower <= _FAR_APART * (1 + worsening):
+        return ""
+    return (
+        f"the suite waited {slower:.3g} times as long as in the stored sessions, and fresh"
+        f" processes {1 + worsening:.3g} times: other programs keep the processor busy"
+    )
 
 
 def text_of_interruptions(

@@ -271,6 +271,7 @@ def _doubt_of(
         text_of_disk,
         text_of_interruptions,
         text_of_oversubscription,
+        text_of_waits,
     )
 
     compared = comparison_of(case, policy, ruling.confirmation)
@@ -281,6 +282,7 @@ def _doubt_of(
     if case.bound_class is BoundClass.DISK and not text:
         shift = ruling.change.machine_shift or 0.0
         text = text_of_disk(shift, ruling.worsening, policy)
+    text = text or text_of_waits(case, ruling.change, ruling.worsening)
     # No test is slowed by more than the reads.
     is_explained = 0 < ruling.worsening < cache_slowdown - 1
     if cache_slowdown > policy.cache_slowdown and is_explained and not text:

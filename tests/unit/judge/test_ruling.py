@@ -18,6 +18,7 @@ from pytest_gpuperf.judge.rule import (
 )
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
@@ -42,6 +43,8 @@ def ruled(
     sessions: int = 5,
     processes: int = 1,
     spread: float | None = None,
+    suite: float | None = None,
+    bound_class: BoundClass = BoundClass.HOST,
     **fields: Any,
 ) -> Verdict:
     """The verdict on a worsening of a case with a limit of 5 %."""
@@ -56,6 +59,7 @@ def ruled(
         p_better=p_value if worsening <= 0 else 1.0,
         detectable_effect=None if exact else 0.1,
         exact=exact,
+        fresh=suite is not None,
     )
     given: dict[str, Any] = {
         "change": change,
@@ -67,7 +71,8 @@ def ruled(
         "complete": True,
         "selected": True,
     }
-    subject = case(1 + worsening, [1.0] * 5, moved=MOVED)
+    now = 1 + worsening if suite is None else suite
+    subject = case(now, [1.0] * 5, moved=MOVED, bound_class=bound_class)
     return rule(subject, Ruling(**(given | fields)), POLICY)
 
 
@@ -83,6 +88,35 @@ def test_the_limit_itself_is_allowed(sign: int, *, exact: bool) -> None:
 
     assert (at_it.outcome, at_it.reason) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
     assert beyond.outcome is (Outcome.REGRESSED if sign > 0 else Outcome.IMPROVED)
+
+
+@pytest.mark.parametrize(
+    ("suite", "fresh", "bound_class", "outcome"),
+    [
+        (12.0, 0.2, BoundClass.DISK, Outcome.INCONCLUSIVE),
+        (24.0, 0.5, BoundClass.WAIT, Outcome.INCONCLUSIVE),
+        (2.3, 0.2, BoundClass.DISK, Outcome.REGRESSED),
+        (12.0, 9.0, BoundClass.DISK, Outcome.REGRESSED),
+        (12.0, 0.2, BoundClass.HOST, Outcome.REGRESSED),
+    ],
+)
+def test_fresh_processes_do_not_confirm_waits_of_another_size(
+    suite: float, fresh: float, bound_class: BoundClass, outcome: Outcome
+) -> None:
+    """A suite beside busy programs waits for the scheduler, and shows no change of the code."""
+    confirmed = confirmation(1 + fresh, 1 + fresh)
+    verdict = ruled(fresh, confirmed=confirmed, suite=suite, bound_class=bound_class)
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert verdict.cause is Cause.NOISY_MACHINE
+        assert verdict.evidence is not None
+        (line,) = verdict.evidence.lines
+        assert line == (
+            f"the suite waited {suite:.3g} times as long as in the stored sessions, and"
+            f" fresh processes {1 + fresh:.3g} times: other programs keep the processor"
+            " busy"
+        )
 
 
 def test_a_chance_of_alpha_is_not_sure() -> None:
