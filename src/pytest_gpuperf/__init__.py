@@ -55,26 +55,28 @@ __all__ = [
 
 __version__ = "0.1.0"  # The build reads the version from this line.
 
+# Where a public name is that is no quantity.
 _ROOMS = {
-    "errors": ("GpuPerfError", "MetricUnavailableError", "PerfAssertionError"),
-    "fixture": ("Figure", "GpuPerf", "Pair", "Perf"),
-    "model.scorecard": ("Hardware",),
-    "model.work": ("Work",),
+    "GpuPerfError": "errors",
+    "MetricUnavailableError": "errors",
+    "PerfAssertionError": "errors",
+    "Figure": "fixture",
+    "GpuPerf": "fixture",
+    "Pair": "fixture",
+    "Perf": "fixture",
+    "Hardware": "model.scorecard",
+    "Work": "model.work",
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use."""
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("pytest-gpuperf")
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     from importlib import import_module
 
-    room = next((r for r, names in _ROOMS.items() if name in names), "model.quantity")
+    room = _ROOMS.get(name, "model.quantity")
     return getattr(import_module(f"{__name__}.{room}"), name)
 
 

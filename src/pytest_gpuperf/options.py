@@ -237,7 +237,13 @@ def _ini_form(name: str) -> str:
 
 def is_configured(config: pytest.Config) -> bool:
     """Return True if any option is set, on the command line or in the ini file."""
-    return any(_is_set(config, name) for name in _NAMES)
+    # Every start asks this, so pytest's own functions are called for ini values alone.
+    given = vars(config.option)
+    return any(
+        given.get(name) is not None
+        or (config.getini(name) is not None and ini_text(config, name) != "")
+        for name in _NAMES
+    )
 
 
 def _is_set(config: pytest.Config, name: str) -> bool:

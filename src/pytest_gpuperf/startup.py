@@ -9,14 +9,17 @@ configuration.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf import options
+from pytest_gpuperf import hookspecs, options
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
+    from types import ModuleType
 
     from pytest_gpuperf.collect.opened_files import OpenedByTest
     from pytest_gpuperf.fixture import GpuPerf
@@ -28,6 +31,31 @@ _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
 # What measures in each pytest of this process, the innermost last. A test may start
 # another pytest.
 _measuring: list[Measuring | None] = []
+
+
+class PackageFinder:
+    """
+    Finds modules of the plugin as Python does, so that pytest's import hook need not
+    read them.
+    """
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of this package, or None."""
+        ours = fullname.startswith("pytest_gpuperf.")
+        return PathFinder.find_spec(fullname, path, target) if ours else None
+
+
+def register(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the hooks of this module and those that other plugins may implement."""
+    sys.meta_path.insert(0, PackageFinder)
+    # This also ends runs with wrong options, for which pytest calls no hook.
+    config: Any = pluginmanager.get_plugin("pytestconfig")
+    config.add_cleanup(_leave_imports)
+    pluginmanager.add_hookspecs(hookspecs)
+    pluginmanager.register(sys.modules[__name__], "gpuperf-startup")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -177,6 +205,12 @@ def gpuperf() -> GpuPerf:
 
         raise not_marked()
     return measuring.fixture()
+
+
+def _leave_imports() -> None:
+    # A test that started this pytest may have put the list back before.
+    if PackageFinder in sys.meta_path:
+        sys.meta_path.remove(PackageFinder)
 
 
 def _end_measuring() -> None:

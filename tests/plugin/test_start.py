@@ -177,7 +177,7 @@ def test_pytest_sees_only_the_hooks_and_the_fixture() -> None:
 
 
 def test_imports_are_left_as_they_were(project: Project) -> None:
-    """The finder of our modules is removed at the end of its run."""
+    """The finder of our modules is removed at the end of its run, also of a refused one."""
     project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
     text = f"""
         import sys
@@ -193,6 +193,8 @@ def test_imports_are_left_as_they_were(project: Project) -> None:
         for _ in range(2):
             assert pytest.main(["-q", *{PLUGIN!r}], plugins=[Look()]) == 0
         assert during.count("PackageFinder") == 2, during
+        assert sys.meta_path == before
+        assert pytest.main(["--gpuperf-unknown", *{PLUGIN!r}]) == 4
         assert sys.meta_path == before
     """
     ended = subprocess.run(
