@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
-from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect import session as sessions
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.devices import (
@@ -22,6 +21,7 @@ from pytest_gpuperf.collect.devices import (
     same_device,
     with_driver_facts,
 )
+from pytest_gpuperf.collect.expected import read_expected, write_expected
 from pytest_gpuperf.collect.registry import (
     DEVICE_COLLECTORS,
     DEVICE_TIMERS,
@@ -44,7 +44,14 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.record import Record, RecordKey, Role, Void, VoidCode
+from pytest_gpuperf.model.record import (
+    Record,
+    RecordKey,
+    Role,
+    Void,
+    VoidCode,
+    without_samples,
+)
 from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
 from pytest_gpuperf.model.run import Expected, HeaderNote
 from pytest_gpuperf.model.sample import Source, Unmeasured
@@ -53,6 +60,7 @@ from pytest_gpuperf.model.shard import Shard
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from pytest_gpuperf.collect.replay import Recorder, Recording
     from pytest_gpuperf.collect.traces import TraceKeeper
     from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
@@ -150,11 +158,12 @@ class Site:
         self.ran_count = 0
         # Packages loaded by this plugin.
         self._own: frozenset[str] = frozenset()
-        self._recorder = (
-            replay.Recorder(identity.spool, writer=identity.writer)
-            if identity.spool
-            else None
-        )
+        self._recorder: Recorder | None = None
+        if identity.spool:
+            # Most runs keep no samples.
+            from pytest_gpuperf.collect.replay import Recorder
+
+            self._recorder = Recorder(identity.spool, writer=identity.writer)
 
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
@@ -213,7 +222,9 @@ class Site:
         """
         recording = self.recording
         if recording is None and self.config.record is not None:
-            replay.start_recording(self.config.record, self.session, self.environment)
+            from pytest_gpuperf.collect.replay import start_recording
+
+            start_recording(self.config.record, self.session, self.environment)
 
     def prepare(self) -> None:
         """
@@ -243,7 +254,7 @@ class Site:
             self._traces.close()
 
     @functools.cached_property
-    def recording(self) -> replay.Recording | None:
+    def recording(self) -> Recording | None:
         """
         The run to judge again, or None for a run that measures.
 
@@ -251,7 +262,11 @@ class Site:
             CaptureFormatError: The folder contains no recording.
         """
         where = self.config.replay
-        return None if where is None else replay.read_recording(where)
+        if where is None:
+            return None
+        from pytest_gpuperf.collect.replay import read_recording
+
+        return read_recording(where)
 
     @functools.cached_property
     def devices(self) -> DeviceQuery:
@@ -481,15 +496,13 @@ class Site:
         # From now on cupti-python may load it.
         self._own = surroundings.not_loaded()
         if self.identity.expected is not None:
-            replay.write_expected(
-                self.identity.expected, self.identity.writer, expected
-            )
+            write_expected(self.identity.expected, self.identity.writer, expected)
 
     def all_expected(self) -> Expected:
         """Return the tests that all processes of the run are going to measure."""
         if self.expected.test_ids or self.identity.expected is None:
             return self.expected
-        return replay.read_expected(self.identity.expected)
+        return read_expected(self.identity.expected)
 
     def need(self, collector: str) -> None:
         """
@@ -555,7 +568,7 @@ class Site:
         if self._recorder is not None:
             for record in records:
                 self._recorder.keep(record)
-        return tuple(map(replay.without_samples, records))
+        return tuple(map(without_samples, records))
 
 
 _CPU = "cpu"

@@ -18,7 +18,7 @@ from pytest_gpuperf.model.activity import (
 )
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Host, Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
@@ -603,3 +603,10 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     def has_node_id(self) -> bool:
         """True if the key is a pytest id, relative to the root folder of a run."""
         return self.schema_version < KEYED_SINCE and not self.node_id
+
+
+def without_samples(record: Record) -> Record:
+    """Return a record without the samples, for sending between processes."""
+    if not record.series:
+        return record
+    return replace(record, series=())

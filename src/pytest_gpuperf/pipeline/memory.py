@@ -50,7 +50,6 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.url import sqlite_file
 from pytest_gpuperf.report.display import date, plural
 from pytest_gpuperf.report.escape import escape, quoted
-from pytest_gpuperf.report.explanation import from_root, store_name, typed_command
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -180,6 +179,9 @@ class Memory:
 
     def place(self) -> str:
         """Return the name of the store in the user's spelling."""
+        # Most runs name no store.
+        from pytest_gpuperf.report.explanation import store_name
+
         return store_name(self._config.option_texts)
 
     def check(self) -> None:
@@ -767,6 +769,8 @@ class Memory:
                 accepted += isinstance(change, Restart)
         if not ids:
             return error
+        from pytest_gpuperf.report.explanation import from_root, typed_command
+
         file = f"{UNSENT}/{min(ids)}.json"
         path = Path(self._config.root, file)
         name = from_root(file, self._config.option_texts)

@@ -8,11 +8,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.limit import straddles, without_repeats
-from pytest_gpuperf.judge.look import FirstLook
+from pytest_gpuperf.judge.look import FirstLook, straddles
+from pytest_gpuperf.judge.missing import without_repeats
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
@@ -225,6 +224,8 @@ def finish(
     if suite.run is run:  # Otherwise it has other verdicts or records.
         suite.counted = counted
     if config.record is not None:
+        from pytest_gpuperf.collect.replay import write_head
+
         try:
             suite.site.keep(suite.run.references)
             write_head(config.record, suite.site.session, suite.site.environment)
