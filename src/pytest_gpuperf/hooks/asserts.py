@@ -8,7 +8,8 @@ from numbers import Real
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.fixture.values import Answer, Figure, Perf
+from pytest_gpuperf.fixture.answer import Answer
+from pytest_gpuperf.fixture.values import Figure, Perf
 from pytest_gpuperf.hooks.outcomes import advice_lines
 from pytest_gpuperf.hooks.tracebacks import frames_of
 from pytest_gpuperf.model.verdict import FailedComparison

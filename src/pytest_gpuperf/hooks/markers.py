@@ -26,9 +26,7 @@ from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.record import WORK_DOUBTS
-from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source
-from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.settings import config_of
 
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.model.verdict import Limit
+    from pytest_gpuperf.model.work import Work
 
 _KEYWORDS = (
     "limits",
@@ -55,7 +54,6 @@ _KEYWORDS = (
 )
 # Keywords that add up. For other keywords the closest marker wins.
 _ADDED_UP = ("limits", "counters", "records", "accept")
-_GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 # A whole limit, or a docstring that quotes a limit.
@@ -283,8 +281,11 @@ def _refuse(wrong: Sequence[object], why: str, remedy: str) -> None:
 
 
 def _grade(value: object) -> str:
-    if not isinstance(value, str) or value not in _GRADES:
-        remedy = f"write one of {', '.join(_GRADES)}"
+    # Few tests have a least grade.
+    from pytest_gpuperf.model.roofline import Grade
+
+    if not isinstance(value, str) or value not in Grade.__members__:
+        remedy = f"write one of {', '.join(Grade.__members__)}"
         raise ConfigError(f"{_shown(value)} is not a grade", remedy=remedy)
     return value
 
@@ -296,6 +297,9 @@ def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def _work(value: object) -> Work:
+    # Few tests declare work.
+    from pytest_gpuperf.model.work import Work
+
     if not isinstance(value, Work):
         raise ConfigError(f"{_shown(value)} {NO_WORK}", remedy=WORK_REMEDY)
     return value

@@ -21,7 +21,7 @@ from pytest_gpuperf.errors import (
     UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
-from pytest_gpuperf.fixture.values import Answer
+from pytest_gpuperf.fixture.answer import Answer
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
 from pytest_gpuperf.hooks.digests import (
     Digests,
@@ -531,6 +531,7 @@ class Measuring:
         if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
             # These judge and explain while a test runs.
             import pytest_gpuperf.judge.limit
+            import pytest_gpuperf.pipeline.verdicts
             import pytest_gpuperf.report.explanation  # noqa: F401 - loaded in time
 
             device = site.device()

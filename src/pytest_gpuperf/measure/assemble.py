@@ -11,7 +11,6 @@ from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.machine import core_speed
 from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import MeasureError, UnitError
-from pytest_gpuperf.judge.grade import grade_of
 from pytest_gpuperf.model.environment import (
     TIMED_BESIDE,
     UNIT,
@@ -34,8 +33,8 @@ from pytest_gpuperf.model.record import (
     Void,
     VoidCode,
 )
-from pytest_gpuperf.model.roofline import UNDECLARED
 from pytest_gpuperf.model.sample import (
+    UNDECLARED,
     CacheMode,
     Estimate,
     Series,
@@ -44,13 +43,13 @@ from pytest_gpuperf.model.sample import (
     Unmeasured,
     unmeasured,
 )
-from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
     from pytest_gpuperf.model.activity import KernelResources
     from pytest_gpuperf.model.roofline import Bands, Peaks
     from pytest_gpuperf.model.scorecard import Hardware
+    from pytest_gpuperf.model.steps import Loop, Step, StepSummary
     from pytest_gpuperf.model.work import Work
 
 # Ends a loop. Takes the exception that ended the loop, and returns the record and the
@@ -173,6 +172,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
             return record
         # An impossible value deserves no A.
         if not attained.above_the_roof:
+            from pytest_gpuperf.judge.grade import grade_of
+
             grade = grade_of(attained, self.grades).value
             attained = replace(attained, grade=grade)
         return replace(record, roofline=attained)
@@ -555,6 +556,7 @@ def _gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
 
 def _notes_of(loop: Loop) -> Iterator[Note]:
     from pytest_gpuperf.compute.steps import slow_start
+    from pytest_gpuperf.model.steps import Waiting
 
     void = [step for step in loop.steps[loop.warmup_count :] if step.void]
     if void:

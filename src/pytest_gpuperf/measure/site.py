@@ -52,7 +52,6 @@ from pytest_gpuperf.model.record import (
     VoidCode,
     without_samples,
 )
-from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
 from pytest_gpuperf.model.run import Expected, HeaderNote
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.shard import Shard
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
+    from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.steps import Loop
     from pytest_gpuperf.model.work import Work
@@ -753,6 +753,8 @@ def peaks_in_use(
     if device is None and len(split) == 1:
         device = split[0]  # A slice belongs to the only GPU that is split.
     if device is None:
+        from pytest_gpuperf.model.roofline import Peaks
+
         why = f"NVML does not list the GPU in use ({query.reason or uuid})"
         return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
     facts = with_driver_facts(device, runtime.facts_of(uuid))
