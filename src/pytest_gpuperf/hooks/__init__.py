@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.hooks.gate import Gate
     from pytest_gpuperf.hooks.measuring import Measuring
-    from pytest_gpuperf.pipeline.repeat import CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
 
 # The key in workeroutput of the number of test bodies run in a worker.
 RAN = "gpuperf_ran"
@@ -237,7 +237,7 @@ def command_line(config: pytest.Config) -> CommandLine:
     """Return the command line of the run, in any of its processes."""
     # Imported here, so that a waiting xdist controller loads neither.
     from pytest_gpuperf.config import JitCache
-    from pytest_gpuperf.pipeline.repeat import CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
 
     read = config_of(config)
     workerinput = getattr(config, "workerinput", None) or worker_start(config)

@@ -20,7 +20,6 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Cause, Outcome
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.memory import damage_remedy
-from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.confirmation import Retest
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.verdict import Verdict
-    from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
+    from pytest_gpuperf.pipeline.repeat import ChildRun
     from pytest_gpuperf.pipeline.suite import Suite
 
 # The measuring time that a killed run loses, unless a report takes long.
@@ -334,6 +334,9 @@ def _ask_for_parameters(suite: Suite) -> None:
     doubted = _doubted(suite)
     if not doubted:
         return
+    # Most runs start no process.
+    from pytest_gpuperf.pipeline.repeat import identities_of, repeat
+
     (identity,) = identities_of(suite.site.identity, Role.CONFIRM, 1)
     (run,) = repeat(
         suite.command,
@@ -436,6 +439,8 @@ def _again(
         records = recording.of_role(role, test_ids)
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
+        from pytest_gpuperf.pipeline.repeat import identities_of, repeat
+
         identities = identities_of(suite.site.identity, role, count)
         # Memory held by this process is not available to fresh processes.
         from pytest_gpuperf.collect.memory import release_unused
@@ -462,6 +467,7 @@ def _again(
         # Not if the launcher prevented them from beginning a test.
         none = role is not Role.ALONE and not any(run.began for run in runs)
         if none and runs[0].refusal is None:
+            from pytest_gpuperf.pipeline.repeat import not_begun
             from pytest_gpuperf.report import notices
 
             suite.complain(
@@ -513,6 +519,8 @@ def _lacking_in(
         gap = Unmeasured.of_metric(_THE_TEST, run.refusal)
         return dict.fromkeys(test_ids, (gap,))
     if not run.began:
+        from pytest_gpuperf.pipeline.repeat import not_begun
+
         return dict.fromkeys(test_ids, (not_begun(command, run),))
     answers = run.answers.values()
     return {a.test_id: a.unmeasured for a in answers if a.unmeasured}

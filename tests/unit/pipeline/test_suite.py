@@ -17,8 +17,8 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.pipeline.verdicts import references_of
 
