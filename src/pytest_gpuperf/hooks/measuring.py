@@ -522,12 +522,15 @@ class Measuring:
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
             read_functions([item for item, _ in self._marked])
+        # The measurements of other tests are decoded from the text of their reports.
+        tests = [test for _, test in self._marked]
+        if not all(map(self._may_change, tests)):
+            codec.load_types(Measured)
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
-        tests = [test for _, test in self._marked]
         if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
             # These judge and explain while a test runs.
             import pytest_gpuperf.judge.limit

@@ -23,7 +23,7 @@ from pytest_gpuperf.pipeline.memory import damage_remedy
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
-from pytest_gpuperf.report.words import changed_test, for_pytest
+from pytest_gpuperf.report.words import changed_test
 
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.confirmation import Retest
@@ -168,7 +168,7 @@ def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
     for verdict in decided:
         argument = typed.get(verdict.key.test_id)
         named = verdict if argument is None else replace(verdict, typed=argument)
-        yield for_pytest(named, compared=compared)
+        yield verdicts.in_words(named, compared=compared)
 
 
 def finish(
@@ -439,12 +439,11 @@ def _again(
         records = recording.of_role(role, test_ids)
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
-        from pytest_gpuperf.pipeline.repeat import identities_of, repeat
+        from pytest_gpuperf.collect.memory import release_unused
+        from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 
         identities = identities_of(suite.site.identity, role, count)
         # Memory held by this process is not available to fresh processes.
-        from pytest_gpuperf.collect.memory import release_unused
-
         release_unused()
         runs = repeat(
             suite.command,
@@ -467,12 +466,10 @@ def _again(
         # Not if the launcher prevented them from beginning a test.
         none = role is not Role.ALONE and not any(run.began for run in runs)
         if none and runs[0].refusal is None:
-            from pytest_gpuperf.pipeline.repeat import not_begun
             from pytest_gpuperf.report import notices
 
-            suite.complain(
-                notices.none_began(len(runs), not_begun(suite.command, runs[0]))
-            )
+            why = not_begun(suite.command, runs[0])
+            suite.complain(notices.none_began(len(runs), why))
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     suite.drop_unsteady()
     return {

@@ -21,7 +21,7 @@ from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.report.words import for_pytest
+from pytest_gpuperf.report.words import is_plain
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
@@ -483,7 +483,7 @@ def judge_limits(
         lambda metric, record: spread_of(metric, record, memory),
         grades=grades,
     )
-    return tuple(map(for_pytest, verdicts))
+    return tuple(map(in_words, verdicts))
 
 
 def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
@@ -492,3 +492,19 @@ def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
 
     stored = memory.sessions(record, (metric,))
     return limit.spread_of(metric, record, stored, lambda: memory.usual_spreads(record))
+
+
+def in_words(verdict: Verdict, *, compared: bool = False) -> Verdict:
+    """
+    Return a verdict with its evidence in words and a remedy for pytest.
+
+    Args:
+        verdict: The judgement.
+
+        compared: Whether the run already compares with a revision.
+    """
+    if is_plain(verdict):
+        return verdict
+    from pytest_gpuperf.report.sentences import for_pytest
+
+    return for_pytest(verdict, compared=compared)
