@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import names_database, open_store
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.cli.merge import with_merged_shards
 from pytest_gpuperf.cli.output import (
     BINARIES,

@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_gpuperf.baseline.history import (
-    Append,
-    Restart,
-    StoreChange,
-    dropped_by,
+from pytest_gpuperf.baseline.changes import Append, Restart, StoreChange, dropped_by
+from pytest_gpuperf.baseline.store import storing_command
+from pytest_gpuperf.baseline.stored_record import (
     shown_digits,
     stored_record,
     with_alone,
 )
-from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.clock import FakeClock
-from pytest_gpuperf.baseline.history import stored_record
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.measure.site import Site

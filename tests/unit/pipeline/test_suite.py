@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.baseline.history import Append, stored_record
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.frozen import replace
