@@ -17,8 +17,6 @@ from pytest_gpuperf.model.sample import Estimate
 
 # A test with more kernels would make its lines long, so its kernels are not stored.
 _MOST_KERNELS = 64
-
-
 # Significant digits of what only reports show, and no verdict uses.
 _SHOWN_DIGITS = 4
 

@@ -22,7 +22,7 @@ from pytest_gpuperf.cli.output import (
     told_on_terminals,
 )
 from pytest_gpuperf.collect.binary.demangling import native_demangler
-from pytest_gpuperf.collect.devices import target_limits
+from pytest_gpuperf.collect.chip_limits import target_limits
 from pytest_gpuperf.collect.ncu.launches import (
     decode_capture,
     read_capture,

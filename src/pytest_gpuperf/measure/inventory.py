@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.binary.read import (
     holds_device_code,
     read_mixes,
 )
-from pytest_gpuperf.collect.devices import target_limits
+from pytest_gpuperf.collect.chip_limits import target_limits
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.compute.derive import kernel_occupancy

@@ -676,7 +676,7 @@ class Machine:
         hardware: Hardware | None,
     ) -> tuple[Record, Hardware | None]:
         """Return the record of a loop, and the known facts of the hardware."""
-        from pytest_gpuperf.measure.assemble import loop_record
+        from pytest_gpuperf.measure.loop_record import loop_record
 
         peaks, ran_on = self.loop_roofs(loop, work, hardware)
         record = loop_record(

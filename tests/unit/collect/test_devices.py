@@ -11,12 +11,11 @@ import pynvml
 import pytest
 
 from fakes.nvml import FakeGpu, FakeNvml
+from pytest_gpuperf.collect.chip_limits import chip_limits, target_capability
 from pytest_gpuperf.collect.devices import (
     bare_uuid,
-    chip_limits,
     free_device_bytes,
     query_devices,
-    target_capability,
     with_driver_facts,
 )
 from pytest_gpuperf.collect.environment import known_facts

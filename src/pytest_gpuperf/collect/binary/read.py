@@ -52,7 +52,7 @@ from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import CODE, MACHINE_CUDA, read_module
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool, refusal
 from pytest_gpuperf.collect.binary.vendors import OF_CLANG, UNLINKED, other_code
-from pytest_gpuperf.collect.devices import target_capability
+from pytest_gpuperf.collect.chip_limits import target_capability
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
