@@ -16,10 +16,8 @@ from pytest_gpuperf.collect.devices import (
     Chosen,
     DeviceQuery,
     choose_device,
-    free_device_bytes,
     query_devices,
     same_device,
-    with_driver_facts,
 )
 from pytest_gpuperf.collect.expected import read_expected, write_expected
 from pytest_gpuperf.collect.registry import (
@@ -391,7 +389,11 @@ class Site:
     def free_device_bytes(self) -> int | None:
         """Return the GPU memory available to new processes [B], or None if unknown."""
         device = self.device()
-        return None if device is None else free_device_bytes(device.uuid)
+        if device is None:
+            return None
+        from pytest_gpuperf.collect.listed_devices import free_device_bytes
+
+        return free_device_bytes(device.uuid)
 
     def device_name(self) -> str | None:
         """
@@ -737,6 +739,7 @@ def peaks_in_use(
 
         declared: The peaks declared by the user, by device name.
     """
+    from pytest_gpuperf.collect.listed_devices import with_driver_facts
     from pytest_gpuperf.collect.measured_peaks import StoredPeaks, stored_peaks
     from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
 
