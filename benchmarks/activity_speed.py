@@ -16,7 +16,7 @@ from cupti import cupti as real
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from fakes.cupti import FakeCupti
-from pytest_gpuperf.collect.binary.tools import native_demangler
+from pytest_gpuperf.collect.binary.demangling import native_demangler
 from pytest_gpuperf.collect.cupti.activity import ActivityCollector, ActivityTimer
 from pytest_gpuperf.collect.traces import TraceKeeper, read_trace
 from pytest_gpuperf.compute.activity import summarise

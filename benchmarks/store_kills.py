@@ -23,7 +23,8 @@ import sys
 import tempfile
 import time
 
-from pytest_gpuperf.baseline.store import Append, names_database, open_store
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.store import names_database, open_store
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 

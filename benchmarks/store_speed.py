@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_gpuperf.baseline.history import shown_digits
-from pytest_gpuperf.baseline.store import Append, Store, open_store
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.store import Store, open_store
+from pytest_gpuperf.baseline.stored_record import shown_digits
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 

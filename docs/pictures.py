@@ -336,7 +336,7 @@ def _explained(verdict: Verdict, choices: tuple[KernelChoice, KernelChoice]) -> 
     """Return a verdict with the evidence that the pictures show."""
     if verdict is not runs.REGRESSED:
         return verdict
-    from pytest_gpuperf.report.words import for_pytest
+    from pytest_gpuperf.report.sentences import for_pytest
 
     return for_pytest(
         replace(verdict, evidence=VerdictEvidence(kernels=choices), detail=())

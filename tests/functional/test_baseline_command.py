@@ -14,7 +14,7 @@ import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf import cli
-from pytest_gpuperf.baseline.history import Append, Restart
+from pytest_gpuperf.baseline.changes import Append, Restart
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.judge.history import newest_case
 from pytest_gpuperf.judge.regression import smallest_seen

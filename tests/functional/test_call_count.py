@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fakes.project import Project
-from pytest_gpuperf.baseline.history import Append
+from pytest_gpuperf.baseline.changes import Append
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import StoredRecord

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
+from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.doctor import look
+from pytest_gpuperf.collect.listed_devices import with_driver_facts
 from pytest_gpuperf.collect.measured_peaks import find_framework, measure_peaks
 from pytest_gpuperf.collect.peaks import find_peaks
 from pytest_gpuperf.collect.runtime import DeviceRuntime

@@ -158,7 +158,8 @@ def test_an_output_that_a_kernel_writes_leaves_the_time_valid(
 @pytest.fixture(scope="session")
 def bandwidth() -> float:
     """What the memory of the first GPU can do [B/s]."""
-    from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
+    from pytest_gpuperf.collect.devices import query_devices
+    from pytest_gpuperf.collect.listed_devices import with_driver_facts
     from pytest_gpuperf.collect.peaks import find_peaks
     from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
 

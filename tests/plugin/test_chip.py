@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.hooks.markers import ChipCheck
+from pytest_gpuperf.hooks.chip_check import ChipCheck
 
 RIGHT = """
     import pytest

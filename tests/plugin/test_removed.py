@@ -11,7 +11,8 @@ import pytest
 
 from fakes.project import VALUES, XDIST, Project, command, lines
 from fakes.repositories import GIT
-from pytest_gpuperf.baseline.history import SESSION_LIMIT, Append, Drop, PutBack
+from pytest_gpuperf.baseline.changes import Append, Drop, PutBack
+from pytest_gpuperf.baseline.history import SESSION_LIMIT
 from pytest_gpuperf.baseline.store import DirectoryStore
 from pytest_gpuperf.model.frozen import replace
 

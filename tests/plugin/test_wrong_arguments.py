@@ -12,7 +12,7 @@ import pytest_gpuperf
 from fakes.project import XDIST, Project, lines
 from pytest_gpuperf.errors import MeasureError, UnknownMetricError
 from pytest_gpuperf.fixture import Ledger, Perf
-from pytest_gpuperf.hooks.outcomes import hide_own_frames
+from pytest_gpuperf.hooks.tracebacks import hide_own_frames
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
 

@@ -15,6 +15,7 @@ from pytest_gpuperf import hookspecs, options
 from pytest_gpuperf.cli.arguments import parser
 from pytest_gpuperf.fixture.gpuperf import GpuPerf
 from pytest_gpuperf.hooks import markers
+from pytest_gpuperf.model.roofline import Grade
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 VARIABLE = re.compile(r'"(GPUPERF_[A-Z_]+)"')
@@ -118,7 +119,7 @@ def test_what_can_be_required_is_told(tables: dict[str, dict[str, list[str]]]) -
     """Each word, in the row of its keyword; grades in theirs."""
     for word in markers._REQUIREMENTS:
         assert f'`"{word}"`' in tables["keyword"]["requires"][0]
-    for grade in markers._GRADES:
+    for grade in Grade.__members__:
         assert f'`"{grade}"`' in tables["keyword"]["min_grade"][0]
 
 

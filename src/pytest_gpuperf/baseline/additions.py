@@ -6,7 +6,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from pytest_gpuperf.baseline.history import Append, in_series, keep_newest
+from pytest_gpuperf.baseline.changes import Append, in_series
+from pytest_gpuperf.baseline.encoding import (
+    Entries,
+    RowTables,
+    file_text,
+    row_texts,
+    section_lines,
+    unwritable,
+)
+from pytest_gpuperf.baseline.history import keep_newest
 from pytest_gpuperf.baseline.layout import version_of
 from pytest_gpuperf.baseline.rows import (
     CONTENT,
@@ -14,18 +23,13 @@ from pytest_gpuperf.baseline.rows import (
     HEAD,
     KERNELS,
     ROW,
-    Entries,
-    RowTables,
     StoredSection,
     V,
     decoded,
     digest,
     is_summed,
-    row_texts,
-    section_lines,
     summed_prefix,
 )
-from pytest_gpuperf.baseline.text import file_text, unwritable
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import UNREADABLE, Frozen, collector_paused
 from pytest_gpuperf.model.record import STORE_VERSION, RecordKey, StoredRecord

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.baseline.changes import Drop, StoreChange
 from pytest_gpuperf.baseline.engine import id_of_test, kinds_in, known_ids
-from pytest_gpuperf.baseline.history import Drop, StoreChange
 from pytest_gpuperf.baseline.protocol import Repair
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import SCHEMA, original, plain

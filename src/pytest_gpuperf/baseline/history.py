@@ -6,125 +6,27 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
-    Mapping,
     Sequence,
 )
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import (
     Session,
-    differences,
-    facts_of,
     same_count,
 )
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
     COMPARED_SESSIONS,
     REFERENCES,
-    STORE_VERSION,
-    Record,
     RecordKey,
-    SessionValue,
     StoredRecord,
 )
-from pytest_gpuperf.model.sample import Estimate
 
 # docs/judging.md section 2: the newest sessions of a test and choice that are kept, and
 # the oldest, from which a drift is measured.
 SESSION_LIMIT = COMPARED_SESSIONS
 OLDEST_LIMIT = 3
-# A test with more kernels would make its lines long, so its kernels are not stored.
-_MOST_KERNELS = 64
-# Significant digits of what only reports show, and no verdict uses.
-_SHOWN_DIGITS = 4
-
-
-class Append(Frozen, frozen=True, kw_only=True):
-    """
-    Add one session to the store.
-
-    Attributes:
-        record: The session to add. Without values, nothing is added. The session
-            replaces an earlier record of the same session, measurement and choice.
-    """
-
-    record: StoredRecord
-
-    @property
-    def key(self) -> RecordKey:
-        """The measurement of the session."""
-        return self.record.key
-
-
-class Restart(Frozen, frozen=True, kw_only=True):
-    """
-    Drop the stored sessions of a measurement, for every choice, then add one session.
-
-    Attributes:
-        record: The session to add, as in `Append`. Its key selects the sessions to
-            drop.
-
-        metrics: The metrics whose values are dropped, or None to drop whole sessions.
-    """
-
-    record: StoredRecord
-    metrics: frozenset[str] | None = None
-
-    @property
-    def key(self) -> RecordKey:
-        """The measurement of the session to add."""
-        return self.record.key
-
-
-class Drop(Frozen, frozen=True, kw_only=True):
-    """
-    Remove sessions of a measurement.
-
-    Attributes:
-        key: The measurement.
-
-        session_ids: The sessions.
-    """
-
-    key: RecordKey
-    session_ids: frozenset[str]
-
-
-class Move(Frozen, frozen=True, kw_only=True):
-    """
-    Give stored sessions of a measurement another key.
-
-    Attributes:
-        key: The measurement.
-
-        old: The measurement with its present key.
-
-        renamed: Whether the test was renamed, so that all sessions move. Otherwise only
-            sessions stored under a pytest id get the key of their test.
-    """
-
-    key: RecordKey
-    old: RecordKey
-    renamed: bool = False
-
-
-class PutBack(Frozen, frozen=True, kw_only=True):
-    """
-    Put sessions back that were removed. Newer sessions continue their series.
-
-    Attributes:
-        key: The measurement.
-
-        records: The sessions as they were stored.
-    """
-
-    key: RecordKey
-    records: tuple[StoredRecord, ...]
-
-
-StoreChange = Append | Restart | Drop | Move | PutBack
 
 
 class Aged(Protocol):
@@ -245,7 +147,7 @@ def joined(records: Sequence[StoredRecord]) -> tuple[StoredRecord, ...]:
 
 def of_newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
     """Return the sessions of a measurement, without the values of an earlier series."""
-    newest = _series(records)
+    newest = newest_series(records)
     if not any(newest.values()):
         return records
     return [
@@ -255,104 +157,13 @@ def of_newest_series(records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
     ]
 
 
-def _put_back(
-    records: Sequence[StoredRecord], newer: Sequence[StoredRecord]
-) -> Sequence[StoredRecord]:
-    """Return the sessions put back, and the newer sessions renumbered to continue their series."""
-    series = _series(records)
-    known = {record.session.id for record in records}
-    gone_on = [
-        replace(
-            record,
-            values=tuple(
-                replace(value, series=value.series + series.get(value.metric, 0))
-                for value in record.values
-            ),
-        )
-        for record in newer
-        if record.session.id not in known
-    ]
-    others = [record for record in newer if record.session.id in known]
-    return joined([*others, *records, *gone_on])
-
-
-def _series(records: Iterable[Numbered]) -> dict[str, int]:
+def newest_series(records: Iterable[Numbered]) -> dict[str, int]:
+    """Return the number of the newest series of each metric."""
     newest: dict[str, int] = {}
     for record in records:
         for value in record.values:
             newest[value.metric] = max(value.series, newest.get(value.metric, 0))
     return newest
-
-
-def applied(
-    stored: Mapping[RecordKey, Sequence[StoredRecord]], changes: Iterable[StoreChange]
-) -> dict[RecordKey, tuple[StoredRecord, ...]]:
-    """
-    Return the stored sessions after some changes, in the order of the keys.
-
-    Args:
-        stored: The sessions of each measurement before.
-
-        changes: The changes, in order.
-    """
-    lists = {key: list(records) for key, records in stored.items()}
-    for change in changes:
-        before = lists.get(change.key, [])
-        if isinstance(change, Move):
-            earlier = lists.get(change.old, [])
-            moved = [r for r in earlier if change.renamed or r.has_node_id]
-            lists[change.old] = [r for r in earlier if r not in moved]
-            keyed = [
-                # A pytest id moves from the key to `node_id`.
-                replace(
-                    r,
-                    key=change.key,
-                    node_id=r.key.test_id if r.has_node_id else r.node_id,
-                )
-                for r in moved
-            ]
-            lists[change.key] = [*joined((*keyed, *before))]
-            continue
-        if isinstance(change, PutBack):
-            lists[change.key] = [*_put_back(change.records, before)]
-            continue
-        sessions = _left_by(change, before)
-        if not isinstance(change, Drop) and change.record.values:
-            sessions = [*sessions, in_series(change, before)]
-        lists[change.key] = sessions
-    return {key: keep_newest(lists[key]) for key in sorted(lists) if lists[key]}
-
-
-def arrived(
-    changes: Iterable[StoreChange], arrivals: Mapping[str, int]
-) -> list[StoreChange]:
-    """
-    Add arrival numbers to the sessions of changes.
-
-    Args:
-        changes: The changes, in order.
-
-        arrivals: The arrival number of each stored session, by session id. A session
-            that is not listed gets the next number.
-    """
-    numbers = dict(arrivals)
-    numbered: list[StoreChange] = []
-    for change in changes:
-        if isinstance(change, (Drop, Move, PutBack)):
-            numbered.append(change)
-            continue
-        session_id = change.record.session.id
-        if session_id not in numbers:
-            numbers[session_id] = max(numbers.values(), default=0) + 1
-        record = replace(change.record, arrival=numbers[session_id])
-        numbered.append(replace(change, record=record))
-    return numbered
-
-
-def dropped_by(change: Append | Restart | Drop, stored: Sequence[StoredRecord]) -> int:
-    """Return the number of stored sessions that lose values by a change."""
-    left = _left_by(change, stored)
-    return sum(record not in left for record in stored)
 
 
 def of_project(
@@ -403,109 +214,6 @@ def _commits(session: Session) -> list[str]:
     return [*filter(None, (session.commit, session.parent))]
 
 
-def stored_record(
-    records: Sequence[Record], session: Session, version: int = STORE_VERSION
-) -> StoredRecord:
-    """
-    Combine the records of the processes of a session into a stored record.
-
-    Values of single kernels are dropped. Key, choice, facts and kernels come from the
-    first record.
-
-    Args:
-        records: The record of each process, all with the same key and none void, >= 1
-            record.
-
-        session: Time and place of the measurement.
-
-        version: The version of the format in which the records were first written.
-    """
-    first = records[0]
-    series: dict[tuple[str, str, str], list[Estimate]] = {}
-    for record in records:
-        for estimate in record.estimates:
-            if estimate.kernel is None:
-                name = (estimate.metric, estimate.unit, estimate.source)
-                series.setdefault(name, []).append(estimate)
-    kernels: tuple[KernelTotal, ...] = ()
-    # An incomplete list cannot show that a kernel is not new.
-    if first.activity is not None and first.activity.kernels_count <= _MOST_KERNELS:
-        kernels = tuple(
-            replace(total, total_s=shown_digits(total.total_s))
-            for total in first.activity.totals
-        )
-    return StoredRecord(
-        key=first.key,
-        session=session,
-        values=tuple(SessionValue.of(each, records) for each in series.values()),
-        choice=first.choice,
-        facts=first.facts,
-        soft_facts=first.soft_facts,
-        bound_class=first.bound_class,
-        parameters_digest=first.parameters_digest,
-        test_digest=first.test_digest,
-        code_digest=first.code_digest,
-        kernels=kernels,
-        schema_version=version,
-    )
-
-
-def shown_digits(number: float) -> float:
-    """
-    Round a number that only reports show, so that it takes less of a store.
-
-    Example:
-        >>> shown_digits(0.000123456)
-        0.0001235
-    """
-    return float(f"{number:.{_SHOWN_DIGITS}g}")
-
-
-def with_alone(
-    session: StoredRecord, records: Sequence[Record], *, suspected: bool = False
-) -> StoredRecord:
-    """
-    Add the values of fresh processes that ran the test alone to a session.
-
-    A value counts if it has the same source, unit, choice of kernels and hard facts as
-    the value of the session.
-
-    Args:
-        session: The values measured by the suite.
-
-        records: The record of each fresh process, of the same key, in any order.
-
-        suspected: Whether the test ran alone because it was a suspect.
-    """
-    alike = [
-        record
-        for record in sorted(records, key=lambda record: record.process_index)
-        if record.void is None and record.choice == session.choice
-    ]
-    values = []
-    for value in session.values:
-        metric, source = value.metric, value.source
-        facts = facts_of(session.facts, metric, source)
-        estimates = [
-            estimate
-            for record in alike
-            for estimate in record.estimates
-            if (estimate.metric, estimate.unit, estimate.source, estimate.kernel)
-            == (metric, value.unit, source, None)
-            and not differences(facts_of(record.facts, metric, source), facts)
-        ]
-        if estimates:
-            alone = SessionValue.of(estimates)
-            value = replace(  # noqa: PLW2901 - the same value, completed
-                value,
-                alone_values=alone.run_values,
-                alone_cores=alone.cores,
-                suspected=suspected,
-            )
-        values.append(value)
-    return replace(session, values=tuple(values))
-
-
 def slugs_holding(
     keys: Collection[RecordKey],
     slugs: Iterable[str],
@@ -537,33 +245,3 @@ def slugs_holding(
 def _age(record: Aged) -> tuple[object, ...]:
     choice = record.choice
     return (*_ARRIVED(record), choice is not None, choice or "")
-
-
-def in_series(change: Append | Restart, before: Iterable[Numbered]) -> StoredRecord:
-    """
-    Return the session that a change adds, with the series of each value.
-    """
-    newest = _series(before)
-    values = []
-    for value in change.record.values:
-        number = newest.get(value.metric)
-        if number is not None and isinstance(change, Restart):
-            number += change.metrics is None or value.metric in change.metrics
-        values.append(replace(value, series=number or 0))
-    return replace(change.record, values=tuple(values))
-
-
-def _left_by(
-    change: Append | Restart | Drop, records: Sequence[StoredRecord]
-) -> list[StoredRecord]:
-    if isinstance(change, Append):
-        return list(records)
-    if isinstance(change, Drop):
-        return [r for r in records if r.session.id not in change.session_ids]
-    if change.metrics is None:
-        return []
-    return [
-        replace(record, values=values)
-        for record in records
-        if (values := tuple(v for v in record.values if v.metric not in change.metrics))
-    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_gpuperf.baseline.history import Drop, StoreChange
 from pytest_gpuperf.baseline.text import Damage, NamedBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.environment import Session
@@ -13,6 +12,7 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.changes import Drop, StoreChange
     from pytest_gpuperf.baseline.contents import SessionContent
 
 

@@ -25,17 +25,7 @@ from pytest_gpuperf.baseline.files import (
     write_files,
     write_new,
 )
-from pytest_gpuperf.baseline.history import (
-    Append,
-    Drop,
-    Move,
-    PutBack,
-    Restart,
-    StoreChange,
-    applied,
-    arrived,
-    slugs_holding,
-)
+from pytest_gpuperf.baseline.history import slugs_holding
 from pytest_gpuperf.baseline.layout import (
     heads_in,
     numbered_sessions,
@@ -50,7 +40,6 @@ from pytest_gpuperf.baseline.text import (
     NamedBy,
     decode,
     decode_stream,
-    encode,
 )
 from pytest_gpuperf.disk import TEMPORARY
 from pytest_gpuperf.errors import (
@@ -71,6 +60,7 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.url import before_project, database_url, masked, sqlite_file
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.baseline.changes import Append, Drop, StoreChange
     from pytest_gpuperf.baseline.contents import SessionContent
     from pytest_gpuperf.baseline.database import DatabaseStore
     from pytest_gpuperf.baseline.engine import SqliteEngine
@@ -78,16 +68,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "UNSENT",
-    "Append",
     "DirectoryStore",
-    "Drop",
-    "Move",
-    "PutBack",
     "Repair",
-    "Restart",
     "SingleFileStore",
     "Store",
-    "StoreChange",
     "file_name",
     "folder_name",
     "names_database",
@@ -494,6 +478,8 @@ class _StoreReader:
 
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
         """Rewrite the damaged files without the damage. The caller must hold the lock."""
+        from pytest_gpuperf.baseline.encoding import encode
+
         accepted: list[Damage] = []
         removed: list[Damage] = []
         texts = {}
@@ -579,6 +565,8 @@ class _FileStore(ABC):
 
     def set_aside(self, slug: str, drops: Sequence[Drop]) -> None:
         """Move sessions from the store to the file of dropped sessions, for `put_back`."""
+        from pytest_gpuperf.baseline.changes import Drop, PutBack
+
         stored = self.load(slug, {drop.key.test_id for drop in drops})
         kept = []
         for drop in drops:
@@ -600,6 +588,8 @@ class _FileStore(ABC):
 
     def put_back(self, slug: str, keys: Collection[RecordKey]) -> None:
         """Put back sessions of some measurements that were set aside."""
+        from pytest_gpuperf.baseline.changes import Drop, PutBack
+
         aside = self._aside()
         stored = {k: r for k, r in aside.load(slug).items() if k in keys}
         self.write(slug, [PutBack(key=k, records=r) for k, r in stored.items()])
@@ -722,6 +712,9 @@ class DirectoryStore(_FileStore):
         folder = self._path / folder_name(slug)
         if not changes:
             return
+        # Most runs store nothing.
+        from pytest_gpuperf.baseline.changes import arrived
+
         with self._locked():
             make_folder(folder)
             sweep(folder)
@@ -738,15 +731,15 @@ class DirectoryStore(_FileStore):
     def _changed(
         self, folder: Path, changes: Sequence[StoreChange]
     ) -> dict[Path, bytes]:
-        # Most runs store nothing.
         from pytest_gpuperf.baseline.additions import with_sessions
+        from pytest_gpuperf.baseline.changes import Append, modules_of
 
         added: dict[str, list[Append]] = {}
         for change in changes:
             if isinstance(change, Append):
                 added.setdefault(module_of(change.key.test_id), []).append(change)
         others = [change for change in changes if not isinstance(change, Append)]
-        whole = set(_modules(others))
+        whole = set(modules_of(others))
         texts: dict[Path, bytes] = {}
         for module in added.keys() - whole:
             path = folder / file_name(module)
@@ -756,13 +749,16 @@ class DirectoryStore(_FileStore):
                 whole.add(module)
             else:
                 texts[path] = new
-        decoded = [c for c in changes if not whole.isdisjoint(_modules([c]))]
+        decoded = [c for c in changes if not whole.isdisjoint(modules_of([c]))]
         return texts | self._rewritten(folder, whole, decoded)
 
     def _rewritten(
         self, folder: Path, modules: Collection[str], changes: Sequence[StoreChange]
     ) -> dict[Path, bytes]:
         """Return the new texts of files, after all of their sessions are decoded."""
+        from pytest_gpuperf.baseline.changes import applied
+        from pytest_gpuperf.baseline.encoding import encode
+
         paths = {module: folder / file_name(module) for module in sorted(modules)}
         stored: _Sessions = {}
         for module, path in paths.items():
@@ -918,6 +914,9 @@ class SingleFileStore(_FileStore):
         """Apply changes in order, under the store's lock."""
         if not changes:
             return
+        from pytest_gpuperf.baseline.changes import applied, arrived
+        from pytest_gpuperf.baseline.encoding import encode
+
         with self._locked():
             sections = self._reader.read(self._path, whole=True)
             text = read_whole(self._path)
@@ -987,12 +986,3 @@ def _refuse_copy(path: Path, module: str) -> None:
             remedy="rename it back, or remove it if it is a copy",
             path=str(path),
         )
-
-
-def _modules(changes: Iterable[StoreChange]) -> dict[str, None]:
-    modules: dict[str, None] = {}
-    for change in changes:
-        modules[module_of(change.key.test_id)] = None
-        if isinstance(change, Move):
-            modules[module_of(change.old.test_id)] = None
-    return modules

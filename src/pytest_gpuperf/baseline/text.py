@@ -38,8 +38,6 @@ from pytest_gpuperf.baseline.rows import (
     Fields,
     Kernels,
     KeyedBy,
-    Records,
-    RowTables,
     StoredContent,
     StoredRow,
     StoredSection,
@@ -49,14 +47,11 @@ from pytest_gpuperf.baseline.rows import (
     digest,
     is_unchanged,
     json_of,
-    row_texts,
-    section_lines,
     summed_prefix,
     with_fields,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
-    RecordError,
     SchemaVersionError,
 )
 from pytest_gpuperf.model.activity import KernelTotal
@@ -147,77 +142,6 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     names: dict[str, dict[RecordKey, NamedBy]]
     damage: tuple[Damage, ...] = ()
     of_earlier_schema: bool = False
-
-
-def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
-    """
-    Return the text of a file [UTF-8]. Equal sessions give equal bytes.
-
-    Args:
-        sections: The sessions by section.
-
-        keyed_by: The kind of the sections.
-
-    Raises:
-        RecordError: A session could not be read back.
-    """
-    lines: list[str] = []
-    with unwritable():
-        for name, records in sorted(sections.items()):
-            ordered = [record for key in sorted(records) for record in records[key]]
-            tables = RowTables(ordered)
-            rows = row_texts(name, ordered, tables, keyed_by=keyed_by)
-            lines += section_lines(
-                name,
-                heads=tables.heads.table(),
-                facts=tables.facts.table(),
-                kernels=tables.kernels.table(),
-                rows=rows,
-            )
-        text = file_text(lines, keyed_by=keyed_by)
-        _check_rows(text)
-    return text
-
-
-def file_text(lines: Iterable[str], *, keyed_by: KeyedBy) -> bytes:
-    """Return the text of a file from the lines of its sections."""
-    header = f'{{"schema":"{SCHEMA_VERSION}","keyed_by":"{keyed_by}","sections":['
-    return "\n".join([header, *lines, "null]}", ""]).encode()
-
-
-@contextlib.contextmanager
-def unwritable() -> Iterator[None]:
-    """
-    Turn the errors of a text that could not be read back.
-
-    Raises:
-        RecordError: The block has raised such an error.
-    """
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        raise RecordError(
-            f"{error.object!a} cannot be encoded as UTF-8",
-            path="baseline",
-            remedy="rename the test",
-        ) from error
-    except msgspec.ValidationError as error:
-        raise RecordError(str(error), path="baseline") from error
-
-
-def _check_rows(text: bytes) -> None:
-    for section in filter(None, CONTENT.decode(text).sections):
-        tables: tuple[tuple[msgspec.json.Decoder[Any], Iterable[msgspec.Raw]], ...] = (
-            (ROW, section.records),
-            (HEAD, section.sessions.values()),
-            (FACTS, section.facts.values()),
-            (KERNELS, section.kernels.values()),
-        )
-        for decoder, entries in tables:
-            for entry in entries:
-                # Each list and each table ends with null.
-                if bytes(entry) != b"null":
-                    decoded(decoder, entry)
 
 
 _RESTORE = "restore it from version control, or remove it and measure again"

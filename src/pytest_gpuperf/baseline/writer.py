@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_gpuperf.baseline.changes import (
+    Append,
+    Drop,
+    Move,
+    PutBack,
+    Restart,
+    StoreChange,
+)
 from pytest_gpuperf.baseline.engine import (
     METRICS,
     chunks,
@@ -16,15 +24,7 @@ from pytest_gpuperf.baseline.engine import (
     metric_numbers,
 )
 from pytest_gpuperf.baseline.events import EventLog, StoreEvent, events_in
-from pytest_gpuperf.baseline.history import (
-    Append,
-    Drop,
-    Move,
-    PutBack,
-    Restart,
-    StoreChange,
-    of_newest_series,
-)
+from pytest_gpuperf.baseline.history import of_newest_series
 from pytest_gpuperf.baseline.reader import SessionReader
 from pytest_gpuperf.baseline.tables import (
     MetricRow,

@@ -9,18 +9,11 @@ from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_gpuperf.baseline.changes import Drop, Move, Restart, StoreChange, dropped_by
 from pytest_gpuperf.baseline.contents import SessionContent, contents_of
-from pytest_gpuperf.baseline.history import (
-    Drop,
-    Move,
-    Restart,
-    StoreChange,
-    dropped_by,
-    joined,
-    stored_record,
-    with_alone,
-)
+from pytest_gpuperf.baseline.history import joined
 from pytest_gpuperf.baseline.store import names_database, storing_command
+from pytest_gpuperf.baseline.stored_record import stored_record, with_alone
 from pytest_gpuperf.cli.output import GOOD, print_table, read_run
 from pytest_gpuperf.cli.stored_tests import StoredTests, opened_by
 from pytest_gpuperf.compute.stats import mean, relative_change

@@ -31,7 +31,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline import bisection as search
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.side_process import root_folder
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import document, json_bytes

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.baseline.store import names_database, open_store
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.cli.merge import with_merged_shards
 from pytest_gpuperf.cli.output import (
     BINARIES,
@@ -74,7 +74,7 @@ from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.url import masked
 from pytest_gpuperf.pipeline.verdicts import grouped
-from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report import display, sentences
 from pytest_gpuperf.report.runs import comparison_bytes, run_bytes
 
 if TYPE_CHECKING:
@@ -502,7 +502,7 @@ def _judged(
             *shown(cases, _POLICY, looks=looks),
         )
     )
-    verdicts = (*limits, *map(words.for_files, changes))
+    verdicts = (*limits, *map(sentences.for_files, changes))
     # The machine's effect on fresh processes of the run is not part of these changes.
     return replace(current, verdicts=verdicts, shifts=())
 

@@ -9,12 +9,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import (
-    SESSION_LIMIT,
-    Append,
-    newest_of,
-    shown_digits,
-)
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.history import SESSION_LIMIT, newest_of
 from pytest_gpuperf.baseline.rows import digest
 from pytest_gpuperf.baseline.store import (
     UNSENT,
@@ -22,6 +18,7 @@ from pytest_gpuperf.baseline.store import (
     open_database,
     open_store,
 )
+from pytest_gpuperf.baseline.stored_record import shown_digits
 from pytest_gpuperf.baseline.tables import SCHEMA
 from pytest_gpuperf.cli.output import GOOD, print_table, read_file
 from pytest_gpuperf.cli.stored_tests import opened, opened_by
@@ -43,8 +40,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
+    from pytest_gpuperf.baseline.changes import StoreChange
     from pytest_gpuperf.baseline.database import DatabaseStore
-    from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.baseline.protocol import Store
 
 _TIME = "time"

@@ -25,8 +25,9 @@ from pytest_gpuperf.cli.output import (
 )
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.cupti.chips import MetricType, chip_entries, chip_here
-from pytest_gpuperf.collect.devices import DeviceQuery, query_devices, with_driver_facts
+from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.doctor import look
+from pytest_gpuperf.collect.listed_devices import with_driver_facts
 from pytest_gpuperf.collect.measured_peaks import (
     ArrayFramework,
     find_framework,

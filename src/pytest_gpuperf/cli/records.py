@@ -21,8 +21,8 @@ from pytest_gpuperf.cli.output import (
     say,
     told_on_terminals,
 )
-from pytest_gpuperf.collect.binary.tools import native_demangler
-from pytest_gpuperf.collect.devices import target_limits
+from pytest_gpuperf.collect.binary.demangling import native_demangler
+from pytest_gpuperf.collect.chip_limits import target_limits
 from pytest_gpuperf.collect.ncu.launches import (
     decode_capture,
     read_capture,

@@ -158,7 +158,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 def _export_trace(arguments: argparse.Namespace) -> int:
     from pytest_gpuperf.cli.records import recording_of, traces_of
-    from pytest_gpuperf.collect.binary.tools import native_demangler
+    from pytest_gpuperf.collect.binary.demangling import native_demangler
 
     folder, *others = arguments.files
     if others:

@@ -11,7 +11,6 @@ from pytest_gpuperf.model.counters import COUNTED_DTYPES, CounterGap
 from pytest_gpuperf.model.frozen import Frozen, no_number, replace, shown
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.roofline import (
-    UNDECLARED,
     Attainment,
     Bound,
     Peak,
@@ -20,7 +19,13 @@ from pytest_gpuperf.model.roofline import (
     TimeBound,
     weakest,
 )
-from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured, unmeasured
+from pytest_gpuperf.model.sample import (
+    UNDECLARED,
+    Estimate,
+    SourceLabel,
+    Unmeasured,
+    unmeasured,
+)
 from pytest_gpuperf.model.work import Work
 
 __all__ = [

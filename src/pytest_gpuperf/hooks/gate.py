@@ -29,7 +29,6 @@ from pytest_gpuperf.model.verdict import FAILING, Cause, Outcome, Reason, Verdic
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
-from pytest_gpuperf.report.explanation import fitted
 from pytest_gpuperf.report.lines import Style
 from pytest_gpuperf.report.summary import View
 from pytest_gpuperf.settings import config_of
@@ -628,6 +627,9 @@ def _measured(payload: str, report: pytest.TestReport) -> Measured | None:
 def _write(
     terminalreporter: pytest.TerminalReporter, text: str, **markup: bool
 ) -> None:
+    # Only warnings and failures are fitted to the terminal.
+    from pytest_gpuperf.report.explanation import fitted
+
     for line in fitted(text, width=_width(terminalreporter)):
         terminalreporter.write_line(line.text, **markup)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
-import os
 import re
 import reprlib
 from types import CodeType
@@ -12,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf import options
 from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
-from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.config import (
     NO_WORK,
     WORK_REMEDY,
@@ -26,17 +22,14 @@ from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.record import WORK_DOUBTS
-from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source
-from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.model.verdict import Limit
+    from pytest_gpuperf.model.work import Work
 
 _KEYWORDS = (
     "limits",
@@ -55,7 +48,6 @@ _KEYWORDS = (
 )
 # Keywords that add up. For other keywords the closest marker wins.
 _ADDED_UP = ("limits", "counters", "records", "accept")
-_GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 # A whole limit, or a docstring that quotes a limit.
@@ -102,6 +94,9 @@ def read_markers(
         if plan.counters or (
             plan.limits and any(is_counter(limit.metric) for limit in plan.limits)
         ):
+            # Few tests ask for counters.
+            from pytest_gpuperf.hooks.chip_check import mistakes_of
+
             mistakes += mistakes_of(item, plan)
     if mistakes:
         report.outcome = "failed"
@@ -283,8 +278,11 @@ def _refuse(wrong: Sequence[object], why: str, remedy: str) -> None:
 
 
 def _grade(value: object) -> str:
-    if not isinstance(value, str) or value not in _GRADES:
-        remedy = f"write one of {', '.join(_GRADES)}"
+    # Few tests have a least grade.
+    from pytest_gpuperf.model.roofline import Grade
+
+    if not isinstance(value, str) or value not in Grade.__members__:
+        remedy = f"write one of {', '.join(Grade.__members__)}"
         raise ConfigError(f"{_shown(value)} is not a grade", remedy=remedy)
     return value
 
@@ -296,6 +294,9 @@ def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def _work(value: object) -> Work:
+    # Few tests declare work.
+    from pytest_gpuperf.model.work import Work
+
     if not isinstance(value, Work):
         raise ConfigError(f"{_shown(value)} {NO_WORK}", remedy=WORK_REMEDY)
     return value
@@ -356,109 +357,6 @@ def _requirements(value: object) -> tuple[str, ...]:
     allowed = ", ".join((*_REQUIREMENTS, "sm_90"))
     _refuse(wrong, "not a known requirement", f"write {allowed}…")
     return tuple(str(requirement) for requirement in requirements)
-
-
-_CHECK = pytest.StashKey["ChipCheck"]()
-_OFF = "off"
-
-
-def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
-    """
-    Return a message per counter of a test that the chip does not have.
-
-    Args:
-        item: The test.
-
-        plan: The plan of the test's markers.
-    """
-    config = item.config
-    if options.is_child(config):  # The parent process has checked the counters.
-        return []
-    check = config.stash.get(_CHECK, None)
-    if check is None:
-        settings = config_of(config)
-        # A replayed run can be judged on any machine and needs no GPU.
-        device = settings.device if settings.replay is None else None
-        load = functools.partial(_catalogue, device=device)
-        check = config.stash[_CHECK] = ChipCheck(settings.chip, load)
-        config.pluginmanager.register(check, "gpuperf-chip")
-    return check.mistakes(item.nodeid, plan)
-
-
-def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
-    """Return the catalogue of a chip, or None if no chip is named and there is no GPU."""
-    if chip is None:
-        from pytest_gpuperf.collect.cupti.chips import chip_measured
-
-        chip = chip_measured(query_devices(), device, os.environ)
-    if chip is None:
-        return None
-    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
-
-    return Catalogue(chip)
-
-
-class ChipCheck:
-    """
-    Check the counters of collected tests against a chip.
-
-    Args:
-        chip: The value of --gpuperf-chip, or None for the chip of the measured GPU.
-
-        load: Returns the catalogue of a chip, or of the measured GPU's chip.
-    """
-
-    def __init__(
-        self,
-        chip: str | None,
-        load: Callable[[str | None], Catalogue | None] = _catalogue,
-    ) -> None:
-        # By test id.
-        self._counters: dict[str, tuple[str, ...]] = {}
-        # A mistake in the option, reported for every file.
-        self._mistake: str | None = None
-        # The reason why nothing is checked, reported once.
-        self._unchecked: str | None = None
-        self._catalogue: Catalogue | None = None
-        try:
-            self._catalogue = None if chip == _OFF else load(chip)
-        except GpuPerfError as error:
-            if chip is None:
-                self._unchecked = f"gpuperf: counters are not checked: {error}"
-            else:
-                self._mistake = f"--gpuperf-chip={chip}: {error}"
-
-    def mistakes(self, test_id: str, plan: Plan) -> list[str]:
-        """Return messages for unknown counters, or remember the counters if all are known."""
-        if self._catalogue is None:
-            return [] if self._mistake is None else [escape(self._mistake)]
-        limited = [limit.metric for limit in plan.limits if is_counter(limit.metric)]
-        wrong: list[str] = []
-        for name in dict.fromkeys((*plan.counters, *limited)):
-            checked = self._catalogue.check(name)
-            if not checked.known or (checked.kind == "base" and name in limited):
-                wrong.append(
-                    f"{test_id}: counter {name!r}: {escape(checked.explanation)}"
-                )
-        if not wrong:
-            self._counters[test_id] = (*plan.counters, *limited)
-        return wrong
-
-    @pytest.hookimpl
-    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        """Report the number of passes needed to count the selected tests."""
-        if self._unchecked is not None:
-            return [escape(self._unchecked)]
-        selected = {item.nodeid for item in items}
-        counters = {
-            test: names for test, names in self._counters.items() if test in selected
-        }
-        if self._catalogue is None or not counters:
-            return []
-        from pytest_gpuperf.report.metrics import replay_sentence
-
-        groups = self._catalogue.grouped(counters)
-        return [escape(replay_sentence(self._catalogue.chip, groups))]
 
 
 # The keywords that need no other keyword to be read, in the order of their mistakes.

@@ -21,6 +21,7 @@ from pytest_gpuperf.errors import (
     UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
+from pytest_gpuperf.fixture.answer import Answer
 from pytest_gpuperf.hooks import RAN, command_line, outcomes
 from pytest_gpuperf.hooks.digests import (
     Digests,
@@ -30,6 +31,7 @@ from pytest_gpuperf.hooks.digests import (
 )
 from pytest_gpuperf.hooks.identity import KeyMaker
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of
+from pytest_gpuperf.hooks.tracebacks import hide_own_frames
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.timing import TimingMeasurer
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.fixture.values import Ledger
     from pytest_gpuperf.hooks.progress import LiveLine
     from pytest_gpuperf.model.record import RecordKey
+    from pytest_gpuperf.model.run import MissedAssert
     from pytest_gpuperf.pipeline.isolation import CounterRequest
 
 # A shorter wait is not printed.
@@ -522,14 +525,20 @@ class Measuring:
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
             read_functions([item for item, _ in self._marked])
+        # The measurements of other tests are decoded from the text of their reports.
+        tests = [test for _, test in self._marked]
+        if not all(map(self._may_change, tests)):
+            codec.load_types(Measured)
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
-        tests = [test for _, test in self._marked]
         if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
-            import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - which judge while a test runs
+            # These judge and explain while a test runs.
+            import pytest_gpuperf.judge.limit
+            import pytest_gpuperf.pipeline.verdicts
+            import pytest_gpuperf.report.explanation  # noqa: F401 - loaded in time
 
             device = site.device()
             gpu_name = None if device is None else device.name
@@ -790,7 +799,7 @@ class Measuring:
             and call.excinfo is not None
             and not self.config.getoption("fulltrace", default=False)
         ):
-            outcomes.hide_own_frames(call.excinfo.value)
+            hide_own_frames(call.excinfo.value)
         report = yield
         if report.user_properties:  # Few tests have any.
             # execnet sends floats, but no instances of a subclass.
@@ -893,7 +902,7 @@ class Measuring:
             skipped=skipped and not ours,
             xfailed=skipped and not ours and hasattr(report, "wasxfail"),
             asserted=ledger.compared,
-            missed=outcomes.missed_assert(ledger, call, report) if failed else None,
+            missed=_missed_assert(ended) if failed else None,
             group=plan.group,
             positional_id=digests.positional_id,
             line=None if line is None else line + 1,
@@ -906,7 +915,26 @@ class Measuring:
         self, op: str, left: object, right: object
     ) -> list[str] | None:
         """Explain a failed comparison of a measured value."""
-        return outcomes.explained(op, left, right, self._ledger)
+        is_measured = isinstance(left, (Figure, Answer)) or isinstance(
+            right, (Figure, Answer)
+        )
+        if not (is_measured or (self._ledger is not None and self._ledger.card_values)):
+            return None
+        try:
+            from pytest_gpuperf.hooks.asserts import explained
+        except OSError:
+            # The test has used up all descriptors. Pytest then explains the assert.
+            return None
+        return explained(op, left, right, self._ledger)
+
+
+def _missed_assert(ended: _Ended) -> MissedAssert | None:
+    if ended.ledger.missed is None:
+        return None
+    # Only a failed comparison of a measured value gets here.
+    from pytest_gpuperf.hooks.asserts import missed_assert
+
+    return missed_assert(ended.ledger, ended.call, ended.report)
 
 
 def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own

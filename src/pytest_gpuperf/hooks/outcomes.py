@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-import dis
-import functools
-import os
-import sys
-from numbers import Real
-from operator import eq, ge, gt, le, lt, ne
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_gpuperf.collect.base import is_call_of_the_test
-from pytest_gpuperf.errors import (
-    GpuPerfError,
-    MetricUnavailableError,
-    PerfAssertionError,
-)
-from pytest_gpuperf.fixture import Figure
-from pytest_gpuperf.fixture.values import SWITCH_ON, Answer, Perf
+from pytest_gpuperf.errors import MetricUnavailableError, PerfAssertionError
+from pytest_gpuperf.fixture.values import SWITCH_ON
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
-from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import (
-    assert_lines,
-    fitted,
-    longrepr_lines,
-    safe_repr,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import CodeType, FrameType, TracebackType
+    from collections.abc import Mapping, Sequence
 
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config, Plan
-    from pytest_gpuperf.fixture.values import Ledger
-    from pytest_gpuperf.model.run import Measured, MissedAssert
+    from pytest_gpuperf.fixture.values import Perf
+    from pytest_gpuperf.model.run import Measured
 
 # The prefix that pytest gives a strict xfail that passed.
 _STRICT = "[XPASS(strict)] "
-_OURS = f"{Path(__file__).parents[1]}{os.sep}"
-# The packages between the assert and this module when pytest asks for an explanation.
-_EXPLAINERS = frozenset({"_pytest", "pluggy", "pytest_gpuperf"})
 # Characters. The printer wraps the line for its terminal.
 _UNBROKEN = 10**6
 # Stands for a metric where a test measured nothing.
@@ -87,6 +63,9 @@ class VerdictRepr:
 
     def toterminal(self, writer: TerminalWriter) -> None:
         """Write the text wrapped to the terminal, with the first line as the error."""
+        # Only failures are explained.
+        from pytest_gpuperf.report.explanation import fitted
+
         width = writer.fullwidth - len("E   ")
         first, _, rest = self.text.partition("\n")
         for line in fitted(first, width=width):
@@ -173,68 +152,6 @@ def ending_text(
     return f"    the test ended early, after this was measured: {escape(ended)}"
 
 
-def hide_own_frames(error: BaseException) -> None:
-    """
-    Remove the plugin's frames from a traceback, so that it ends in the user's code.
-
-    An unexpected exception of the plugin keeps all frames, because it is a bug. A
-    failed call of the test's function is the test's error even if the traceback ends in
-    the plugin, as with wrong arguments or a builtin.
-
-    Args:
-        error: The exception that ended a phase of a test. Its traceback is changed.
-    """
-    frames = _frames(error)
-    hidden: list[bool] = []
-    # Frames of the standard library that call the plugin are hidden, too.
-    for frame in reversed(frames):
-        for_ours = bool(hidden) and hidden[-1] and _is_stdlib(frame)
-        hidden.append(for_ours or _is_ours(frame))
-    hidden.reverse()
-    if isinstance(error, GpuPerfError):
-        cause = error.__cause__
-        if cause is not None and not any(map(_is_users, _frames(cause))):
-            error.__cause__ = None
-            error.__suppress_context__ = True
-    else:
-        last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
-        calls_test = last >= 0 and is_call_of_the_test(frames[last].tb_frame.f_code)
-        # The plugin itself may have raised, and not code that it called.
-        if not (calls_test or any(map(_is_users, frames[last + 1 :]))):
-            return
-    shown = [frame for frame, hide in zip(frames, hidden, strict=True) if not hide]
-    for frame, following in zip(shown, [*shown[1:], None], strict=True):
-        frame.tb_next = following
-
-
-def _frames(error: BaseException) -> list[TracebackType]:
-    frames, traceback = [], error.__traceback__
-    while traceback is not None:
-        frames.append(traceback)
-        traceback = traceback.tb_next
-    return frames
-
-
-def _is_users(frame: TracebackType) -> bool:
-    return not (_is_ours(frame) or _is_stdlib(frame))
-
-
-def _is_ours(frame: TracebackType) -> bool:
-    return frame.tb_frame.f_code.co_filename.startswith(_OURS)
-
-
-def _is_stdlib(frame: TracebackType) -> bool:
-    name = frame.tb_frame.f_code.co_filename
-    return name.startswith(_stdlib()) and "-packages" not in name
-
-
-@functools.cache
-def _stdlib() -> str:
-    import sysconfig
-
-    return sysconfig.get_path("stdlib")
-
-
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
     """Replace the traceback of a missed limit by the explanation."""
     if report.failed and call.excinfo is not None and missed_a_limit(call):
@@ -256,11 +173,7 @@ def apply_unmeasured(
             r.text if r.metric == _ANY else f"{r.metric}: {r.text}"
             for r in measured.refusals
         ]
-        reasons += [
-            next(iter(longrepr_lines(verdict))).text
-            for verdict in measured.verdicts
-            if verdict.outcome is Outcome.UNMEASURED
-        ]
+        reasons += _reasons_of_limits(measured.verdicts)
     for record in () if reasons else measured.records:
         # Of a disabled measurement, no value was requested.
         if (
@@ -286,6 +199,15 @@ def apply_unmeasured(
     # The report is neither an expected failure nor an unexpected pass.
     if hasattr(report, "wasxfail"):
         del report.wasxfail
+
+
+def _reasons_of_limits(verdicts: Sequence[Verdict]) -> list[str]:
+    unmeasured = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
+    if not unmeasured:
+        return []
+    from pytest_gpuperf.report.explanation import longrepr_lines
+
+    return [next(iter(longrepr_lines(verdict))).text for verdict in unmeasured]
 
 
 def skip(report: pytest.TestReport, text: str) -> None:
@@ -352,125 +274,12 @@ def unwritable(error: Exception) -> str:
     return f"gpuperf: the test's measurements cannot be written: {escape(str(error))}"
 
 
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": lt,
-    "<=": le,
-    ">": gt,
-    ">=": ge,
-    "==": eq,
-    "!=": ne,
-}
-# Operators as seen from the right operand.
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-
-def explained(
-    op: str, left: object, right: object, ledger: Ledger | None
-) -> list[str] | None:
-    """
-    Return the explanation of a comparison of measured values, or None if there are none.
-
-    Args:
-        op: The operator.
-
-        left: The left operand.
-
-        right: The right operand.
-
-        ledger: The ledger of the running test. It notes a comparison that did not hold.
-    """
-    if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
-        return _explained_by_card(op, left, right, ledger)
-    lines = assert_lines(
-        op,
-        left,
-        right,
-        left_estimate=left.estimate if isinstance(left, Figure) else None,
-        right_estimate=right.estimate if isinstance(right, Figure) else None,
-    )
-    failed: dict[Perf, list[FailedComparison]] = {}
-    for side, operator in ((left, op), (right, _TURNED.get(op, op))):
-        if isinstance(side, Figure):
-            metric, kernel = side.estimate.metric, side.estimate.kernel
-            comparison = FailedComparison(metric, operator, kernel)
-            failed.setdefault(side.perf, []).append(comparison)
-    lines += _advice_lines(failed)
-    figures = [side for side in (left, right) if isinstance(side, Figure)]
-    # pytest explains the last part of an `and` even if that part held. Only a comparison of
-    # numbers can hold.
-    if figures and not (
-        op in _COMPARE
-        and isinstance(left, Real)
-        and isinstance(right, Real)
-        and _COMPARE[op](float(left), float(right))
-    ):
-        figures[0].perf.missed(lines[0], _asserting_place())
-    return lines
-
-
-def _explained_by_card(
-    op: str, left: object, right: object, ledger: Ledger | None
-) -> list[str] | None:
-    """Explain a comparison with a scorecard value, and note it in the test if it is false."""
-    values = ledger.card_values if ledger is not None else ()
-    # Identity, because an equal value, such as another test's grade, is a different object.
-    sides = [[v for v in values if v.value is side][-1:] for side in (left, right)]
-    taken = [*sides[0], *sides[1]]
-    if not taken:
-        return None
-    texts = []
-    for own, side in zip(sides, (left, right), strict=True):
-        if not own:  # No other object is asked for its text.
-            texts.append(safe_repr(side))
-            continue
-        shown = display.verbatim(side, "") if isinstance(side, float) else str(side)
-        texts.append(f"{own[0].name} {shown}")
-    line = escape(f"{texts[0]} {op} {texts[1]}")
-    if op in _COMPARE and not _COMPARE[op](left, right):
-        taken[0].perf.missed(line, _asserting_place())
-    return [line]
-
-
-def _asserting_place() -> tuple[CodeType, int] | None:
-    """
-    Return the place at which the assert being explained is going to raise.
-
-    The place is the code object and the offset of the instruction. A line number would
-    not do, because Python 3.10 gives the parts of a multi-line assert different lines.
-    """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` calls, too
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__"))
-        if name.partition(".")[0] not in _EXPLAINERS:
-            break
-        frame = frame.f_back
-    if frame is None:
-        return None
-    code, last = frame.f_code, frame.f_lasti
-    instructions = dis.get_instructions(code)
-    raises = (i.offset for i in instructions if i.opname == "RAISE_VARARGS")
-    return code, next((offset for offset in raises if offset > last), last)
-
-
-def missed_assert(
-    ledger: Ledger, call: pytest.CallInfo[None], report: pytest.TestReport
-) -> MissedAssert | None:
-    """Return the failed assert on a measured value, or None if the test failed otherwise."""
-    if ledger.missed is None or call.excinfo is None or not report.failed:
-        return None
-    raised = call.excinfo.value
-    # A test that catches a failed assert may fail at another assert.
-    is_of_it = isinstance(raised, AssertionError) and any(
-        (last.tb_frame.f_code, last.tb_lasti) == ledger.missed_at
-        for last in _frames(raised)[-1:]
-    )
-    return ledger.missed if is_of_it else None
-
-
 def failure_text(
     verdicts: Sequence[Verdict], config: Config, perfs: Sequence[Perf] = ()
 ) -> str:
     """Return the failure text of verdicts, with advice for the failed values."""
+    from pytest_gpuperf.report.explanation import longrepr_lines
+
     lines = [
         f"unmeasured: {line.text}" if is_unmeasured else line.text
         for verdict in verdicts
@@ -487,10 +296,11 @@ def failure_text(
         ]
         for perf in perfs
     }
-    return "\n".join((*lines, *_advice_lines(failed)))
+    return "\n".join((*lines, *advice_lines(failed)))
 
 
-def _advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
+def advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
+    """Return the advice for failed comparisons of captures and binaries as lines."""
     advised = [part for perf, why in failed.items() for part in perf.advice(why)]
     if not advised:
         return []

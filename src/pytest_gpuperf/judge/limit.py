@@ -38,6 +38,7 @@ from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import values_alike
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
+from pytest_gpuperf.judge.look import straddles
 from pytest_gpuperf.judge.rule import clock_of, group_of, unusable
 from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import family_of
@@ -52,10 +53,8 @@ from pytest_gpuperf.model.record import (
     Record,
     RecordKey,
     StoredRecord,
-    VoidCode,
 )
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF, Bands
-from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
@@ -509,87 +508,6 @@ def _is_good(time_s: float, verdict: Verdict) -> bool:
         return _HOLDS[limit.operator](time_s, limit.threshold)
     return change is not None and time_s < change.reference * (
         1 - (verdict.threshold or 0.0)
-    )
-
-
-def straddles(verdict: Verdict) -> bool:
-    """Return True if the limit lies inside the interval, which more processes can narrow."""
-    is_inside = verdict.reason is Reason.STRADDLES_LIMIT
-    return is_inside and verdict.cause is not Cause.STRADDLES_LAUNCH
-
-
-def lacking(measured: Measured) -> list[Verdict]:
-    """Return verdicts on void values, and on values that a test requested but did not get."""
-    verdicts = []
-    for refusal in measured.refusals:
-        reporting = (
-            record
-            for record in measured.records
-            if (record.void is not None and record.void.gap.code is refusal.code)
-            or any(gap.metric == refusal.metric for gap in record.unmeasured)
-        )
-        # The first record that reports the gap, else the first record.
-        asked = next(chain(reporting, measured.records), None)
-        verdicts.append(
-            Verdict(
-                key=asked.key if asked else RecordKey(test_id=measured.test_id),
-                metric=refusal.metric,
-                outcome=Outcome.UNMEASURED,
-                reason=Reason.NOT_MEASURED,
-                evidence=VerdictEvidence(gap=refusal),
-            )
-        )
-    for record in measured.records:
-        void = record.void
-        if void is None or void.code is VoidCode.DISABLED:
-            continue
-        if any(verdict.key == record.key for verdict in measured.verdicts):
-            continue
-        measured_it = bool(record.estimates)
-        verdicts.append(
-            Verdict(
-                key=record.key,
-                metric="time",
-                outcome=Outcome.INCONCLUSIVE if measured_it else Outcome.UNMEASURED,
-                reason=Reason.VOID if measured_it else Reason.NOT_MEASURED,
-                evidence=VerdictEvidence(gap=Unmeasured.of_metric("time", void.gap)),
-            )
-        )
-    return verdicts
-
-
-def without_repeats(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Drop the verdict on a void value if the test has also been refused that value."""
-    refused = {
-        verdict.key
-        for verdict in verdicts
-        if verdict.outcome is Outcome.UNMEASURED
-        and verdict.evidence is not None
-        and verdict.evidence.gap is not None
-        and verdict.evidence.gap.code is GapCode.VOID
-    }
-    return [
-        verdict
-        for verdict in verdicts
-        if verdict.reason is not Reason.VOID or verdict.key not in refused
-    ]
-
-
-def lost_alone(test_id: str, failure: str) -> Verdict:
-    """
-    Return the verdict on a test that gave no value in a fresh process.
-
-    Args:
-        test_id: The test.
-
-        failure: The last lines of that process.
-    """
-    return Verdict(
-        key=RecordKey(test_id=test_id),
-        metric="time",
-        outcome=Outcome.FAILED,
-        reason=Reason.CHILD_GAVE_NO_VALUE,
-        evidence=VerdictEvidence(lines=tuple(failure.splitlines())),
     )
 
 

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.change import changes, is_exact, usual_spreads
 from pytest_gpuperf.compute.spread import UsualSpread
@@ -41,9 +40,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
 )
-
-if TYPE_CHECKING:
-    pass
+from pytest_gpuperf.model.verdict import Cause, Reason, Verdict
 
 Name = tuple[RecordKey, str]
 
@@ -439,3 +436,9 @@ def _some_of(
                 ids[place * len(ids) // count] for place in range(count)
             )
     return tuple(chosen)
+
+
+def straddles(verdict: Verdict) -> bool:
+    """Return True if the limit lies inside the interval, which more processes can narrow."""
+    is_inside = verdict.reason is Reason.STRADDLES_LIMIT
+    return is_inside and verdict.cause is not Cause.STRADDLES_LAUNCH

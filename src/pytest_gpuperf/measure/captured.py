@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.devices import chip_limits
+from pytest_gpuperf.collect.chip_limits import chip_limits
 from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.translate import counters as translate
 from pytest_gpuperf.collect.translate.counters import (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.binary.tools import base_name, native_demangler
+from pytest_gpuperf.collect.binary.demangling import base_name, native_demangler
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
 from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
 from pytest_gpuperf.collect.ncu.command import paired_modes

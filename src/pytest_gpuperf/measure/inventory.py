@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.demangling import native_demangler
 from pytest_gpuperf.collect.binary.extraction import Unread
 from pytest_gpuperf.collect.binary.listing import listed_kernels, numbered
 from pytest_gpuperf.collect.binary.read import (
@@ -15,8 +16,7 @@ from pytest_gpuperf.collect.binary.read import (
     holds_device_code,
     read_mixes,
 )
-from pytest_gpuperf.collect.binary.tools import native_demangler
-from pytest_gpuperf.collect.devices import target_limits
+from pytest_gpuperf.collect.chip_limits import target_limits
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.compute.derive import kernel_occupancy

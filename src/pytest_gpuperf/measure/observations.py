@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.binary.tools import native_demangler
-from pytest_gpuperf.collect.devices import HZ_PER_MHZ
+from pytest_gpuperf.collect.binary.demangling import native_demangler
+from pytest_gpuperf.collect.listed_devices import HZ_PER_MHZ
 from pytest_gpuperf.compute import activity as compute_activity
 from pytest_gpuperf.compute.gates import CAPPED, Gates, gates
 from pytest_gpuperf.model.environment import family_facts, family_of

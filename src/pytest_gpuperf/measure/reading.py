@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.collect.base import calls_the_test
-from pytest_gpuperf.collect.devices import target_capability, target_limits
+from pytest_gpuperf.collect.chip_limits import target_capability, target_limits
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError, GpuPerfError
 from pytest_gpuperf.model.activity import (
     LOOP,

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
-from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect import session as sessions
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.devices import (
     Chosen,
     DeviceQuery,
     choose_device,
-    free_device_bytes,
     query_devices,
     same_device,
-    with_driver_facts,
 )
+from pytest_gpuperf.collect.expected import read_expected, write_expected
 from pytest_gpuperf.collect.registry import (
     DEVICE_COLLECTORS,
     DEVICE_TIMERS,
@@ -44,8 +42,14 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.record import Record, RecordKey, Role, Void, VoidCode
-from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
+from pytest_gpuperf.model.record import (
+    Record,
+    RecordKey,
+    Role,
+    Void,
+    VoidCode,
+    without_samples,
+)
 from pytest_gpuperf.model.run import Expected, HeaderNote
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.shard import Shard
@@ -53,10 +57,12 @@ from pytest_gpuperf.model.shard import Shard
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from pytest_gpuperf.collect.replay import Recorder, Recording
     from pytest_gpuperf.collect.traces import TraceKeeper
     from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
+    from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.steps import Loop
     from pytest_gpuperf.model.work import Work
@@ -150,11 +156,12 @@ class Site:
         self.ran_count = 0
         # Packages loaded by this plugin.
         self._own: frozenset[str] = frozenset()
-        self._recorder = (
-            replay.Recorder(identity.spool, writer=identity.writer)
-            if identity.spool
-            else None
-        )
+        self._recorder: Recorder | None = None
+        if identity.spool:
+            # Most runs keep no samples.
+            from pytest_gpuperf.collect.replay import Recorder
+
+            self._recorder = Recorder(identity.spool, writer=identity.writer)
 
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
@@ -213,7 +220,9 @@ class Site:
         """
         recording = self.recording
         if recording is None and self.config.record is not None:
-            replay.start_recording(self.config.record, self.session, self.environment)
+            from pytest_gpuperf.collect.replay import start_recording
+
+            start_recording(self.config.record, self.session, self.environment)
 
     def prepare(self) -> None:
         """
@@ -243,7 +252,7 @@ class Site:
             self._traces.close()
 
     @functools.cached_property
-    def recording(self) -> replay.Recording | None:
+    def recording(self) -> Recording | None:
         """
         The run to judge again, or None for a run that measures.
 
@@ -251,7 +260,11 @@ class Site:
             CaptureFormatError: The folder contains no recording.
         """
         where = self.config.replay
-        return None if where is None else replay.read_recording(where)
+        if where is None:
+            return None
+        from pytest_gpuperf.collect.replay import read_recording
+
+        return read_recording(where)
 
     @functools.cached_property
     def devices(self) -> DeviceQuery:
@@ -376,7 +389,11 @@ class Site:
     def free_device_bytes(self) -> int | None:
         """Return the GPU memory available to new processes [B], or None if unknown."""
         device = self.device()
-        return None if device is None else free_device_bytes(device.uuid)
+        if device is None:
+            return None
+        from pytest_gpuperf.collect.listed_devices import free_device_bytes
+
+        return free_device_bytes(device.uuid)
 
     def device_name(self) -> str | None:
         """
@@ -481,15 +498,13 @@ class Site:
         # From now on cupti-python may load it.
         self._own = surroundings.not_loaded()
         if self.identity.expected is not None:
-            replay.write_expected(
-                self.identity.expected, self.identity.writer, expected
-            )
+            write_expected(self.identity.expected, self.identity.writer, expected)
 
     def all_expected(self) -> Expected:
         """Return the tests that all processes of the run are going to measure."""
         if self.expected.test_ids or self.identity.expected is None:
             return self.expected
-        return replay.read_expected(self.identity.expected)
+        return read_expected(self.identity.expected)
 
     def need(self, collector: str) -> None:
         """
@@ -555,7 +570,7 @@ class Site:
         if self._recorder is not None:
             for record in records:
                 self._recorder.keep(record)
-        return tuple(map(replay.without_samples, records))
+        return tuple(map(without_samples, records))
 
 
 _CPU = "cpu"
@@ -663,7 +678,7 @@ class Machine:
         hardware: Hardware | None,
     ) -> tuple[Record, Hardware | None]:
         """Return the record of a loop, and the known facts of the hardware."""
-        from pytest_gpuperf.measure.assemble import loop_record
+        from pytest_gpuperf.measure.loop_record import loop_record
 
         peaks, ran_on = self.loop_roofs(loop, work, hardware)
         record = loop_record(
@@ -724,6 +739,7 @@ def peaks_in_use(
 
         declared: The peaks declared by the user, by device name.
     """
+    from pytest_gpuperf.collect.listed_devices import with_driver_facts
     from pytest_gpuperf.collect.measured_peaks import StoredPeaks, stored_peaks
     from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
 
@@ -740,6 +756,8 @@ def peaks_in_use(
     if device is None and len(split) == 1:
         device = split[0]  # A slice belongs to the only GPU that is split.
     if device is None:
+        from pytest_gpuperf.model.roofline import Peaks
+
         why = f"NVML does not list the GPU in use ({query.reason or uuid})"
         return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
     facts = with_driver_facts(device, runtime.facts_of(uuid))

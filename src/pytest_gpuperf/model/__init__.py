@@ -28,8 +28,16 @@ __all__ = [
 ]
 
 
+# Modules of records that few runs hold. The fields of a record name them as
+# `model.work.Work`, and a run imports them when it makes or decodes one.
+_RARE = frozenset({"counters", "roofline", "steps", "telemetry", "work"})
+
+
 def __getattr__(name: str) -> object:
-    """Import a telemetry record on first use."""
+    """Import a telemetry record, or a module of rare records, on first use."""
+    if name in _RARE:
+        __import__(f"{__name__}.{name}")  # `from` would ask this function again.
+        return globals()[name]
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

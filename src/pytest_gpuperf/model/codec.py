@@ -181,6 +181,11 @@ def to_text(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=encodable).decode()
 
 
+def load_types(kind: type) -> None:
+    """Load the modules of all records that a record may hold, as decoding it does."""
+    msgspec.json.Decoder(kind)
+
+
 def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
     """
     Convert JSON text from `to_text` back to a record.

@@ -6,26 +6,25 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from math import isfinite
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from pytest_gpuperf import model
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.activity import (
     ActivitySummary,
     KernelResources,
     KernelTotal,
 )
-from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Host, Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
-from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import CoreSpeed, Estimate, Series, Source, Unmeasured
-from pytest_gpuperf.model.steps import StepSummary
-from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
-from pytest_gpuperf.model.work import Work
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = [
     "COMPARED_SESSIONS",
@@ -313,7 +312,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     device: Device | None = None
     facts: Mapping[str, Mapping[str, str]] = {}
     soft_facts: Mapping[str, str] = {}
-    work: Work | None = None
+    work: model.work.Work | None = None
     choice: str | None = None
     parameters_digest: str | None = None
     test_digest: str | None = None
@@ -325,12 +324,12 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     host: Host | None = None
     void: Void | None = None
     notes: tuple[Note, ...] = ()
-    steps: StepSummary | None = None
-    roofline: Attainment | None = None
+    steps: model.steps.StepSummary | None = None
+    roofline: model.roofline.Attainment | None = None
     activity: ActivitySummary | None = None
-    analyses: tuple[KernelAnalysis, ...] = ()
-    utilization: tuple[UtilizationWindow, ...] = ()
-    time_lines: tuple[TimeLine, ...] = ()
+    analyses: tuple[model.counters.KernelAnalysis, ...] = ()
+    utilization: tuple[model.telemetry.UtilizationWindow, ...] = ()
+    time_lines: tuple[model.telemetry.TimeLine, ...] = ()
 
 
 class AcceptedLevel(BulkRecord, array_like=True, frozen=True, kw_only=True):
@@ -607,3 +606,10 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     def has_node_id(self) -> bool:
         """True if the key is a pytest id, relative to the root folder of a run."""
         return self.schema_version < KEYED_SINCE and not self.node_id
+
+
+def without_samples(record: Record) -> Record:
+    """Return a record without the samples, for sending between processes."""
+    if not record.series:
+        return record
+    return replace(record, series=())

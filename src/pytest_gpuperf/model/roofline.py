@@ -9,28 +9,14 @@ from typing import Literal
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
 from pytest_gpuperf.model.frozen import Frozen, finite, not_finite, positive, refuse
-from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.quantity import parse_quantity
-from pytest_gpuperf.model.sample import SourceLabel, unmeasured
+from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
 Bound = Literal["memory", "compute"]  # "latency" is not a bound, but a limiter.
 LEVELS = ("l1", "l2", "dram")
 # Above the roof, with 5 % tolerance for measurement noise.
 ABOVE_THE_ROOF = 1.05
-
-# The gaps of most measurements, created once.
-UNDECLARED = tuple(
-    unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
-    for metric, remedy in (
-        ("roofline.fraction", "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
-        ("roofline.intensity", "pass work=Work(bytes=…, flop=…, dtype=…)"),
-        (
-            "roofline.at_clock_fraction",
-            "pass work=Work(bytes=…) or Work(flop=…, dtype=…)",
-        ),
-    )
-)
 
 _ORDER = tuple(SourceLabel)
 

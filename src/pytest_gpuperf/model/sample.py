@@ -217,6 +217,20 @@ def unmeasured(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasur
     return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)
 
 
+# The gaps of most measurements, created once.
+UNDECLARED = tuple(
+    unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
+    for metric, remedy in (
+        ("roofline.fraction", "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
+        ("roofline.intensity", "pass work=Work(bytes=…, flop=…, dtype=…)"),
+        (
+            "roofline.at_clock_fraction",
+            "pass work=Work(bytes=…) or Work(flop=…, dtype=…)",
+        ),
+    )
+)
+
+
 class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):
     """
     Samples of a reference workload, taken before or after a test.

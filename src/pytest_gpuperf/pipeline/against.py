@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.look import FirstLook
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.verdict import Verdict
-    from pytest_gpuperf.pipeline.repeat import CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
     from pytest_gpuperf.pipeline.sides import Sides
     from pytest_gpuperf.pipeline.suite import Suite
 

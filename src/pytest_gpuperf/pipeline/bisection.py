@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.pipeline.against import RevisionComparison
-    from pytest_gpuperf.pipeline.repeat import CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
 
 _OTHER_METRIC = "name one that it measures with --metric"
 # In git's own folder, like the state of git bisect.

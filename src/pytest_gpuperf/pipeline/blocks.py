@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import ChildAnswer, Measured
-    from pytest_gpuperf.pipeline.repeat import Launch
+    from pytest_gpuperf.pipeline.command_line import Launch
     from pytest_gpuperf.pipeline.turn_server import Patience
 
 

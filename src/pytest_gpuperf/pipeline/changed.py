@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import Append, Drop
+from pytest_gpuperf.baseline.changes import Append, Drop
 from pytest_gpuperf.baseline.store import UNSENT, places_of
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.collect.opened_files import (
@@ -53,7 +53,7 @@ from pytest_gpuperf.report.display import commit as short
 from pytest_gpuperf.report.display import plural, some_of
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.baseline.history import StoreChange
+    from pytest_gpuperf.baseline.changes import StoreChange
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.environment import Session

@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_gpuperf.baseline.history import (
-    Append,
-    Restart,
-    StoreChange,
-    dropped_by,
+from pytest_gpuperf.baseline.changes import Append, Restart, StoreChange, dropped_by
+from pytest_gpuperf.baseline.store import storing_command
+from pytest_gpuperf.baseline.stored_record import (
     shown_digits,
     stored_record,
     with_alone,
 )
-from pytest_gpuperf.baseline.store import storing_command
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock
@@ -45,12 +42,17 @@ from pytest_gpuperf.pipeline.alone import (
     measure_alone,
 )
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
+from pytest_gpuperf.pipeline.verdicts import (
+    gates,
+    grouped,
+    in_words,
+    references_of,
+)
 from pytest_gpuperf.report import display, notices
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import completed
-from pytest_gpuperf.report.words import changed_test, for_pytest
+from pytest_gpuperf.report.words import changed_test
 
 if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
@@ -763,7 +765,7 @@ def write_so_far(suite: Suite) -> None:
     reached = replace(header.completeness, interrupted=_KILLED)
     verdicts = (v for test in suite.results.values() for v in test.verdicts)
     run = suite.gathered(
-        replace(header, completeness=reached), tuple(map(for_pytest, verdicts))
+        replace(header, completeness=reached), tuple(map(in_words, verdicts))
     )
     write_report(with_samples(suite, run), "json", path)
 

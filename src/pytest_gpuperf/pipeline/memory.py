@@ -12,15 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.files import write_new
-from pytest_gpuperf.baseline.history import (
-    SESSION_LIMIT,
-    Append,
-    Drop,
-    Move,
-    Restart,
-    joined,
-    of_project,
-)
+from pytest_gpuperf.baseline.history import SESSION_LIMIT, joined, of_project
 from pytest_gpuperf.baseline.store import (
     UNSENT,
     SingleFileStore,
@@ -50,10 +42,9 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.url import sqlite_file
 from pytest_gpuperf.report.display import date, plural
 from pytest_gpuperf.report.escape import escape, quoted
-from pytest_gpuperf.report.explanation import from_root, store_name, typed_command
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.baseline.history import StoreChange
+    from pytest_gpuperf.baseline.changes import Drop, StoreChange
     from pytest_gpuperf.baseline.text import Damage, NamedBy
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
@@ -180,6 +171,9 @@ class Memory:
 
     def place(self) -> str:
         """Return the name of the store in the user's spelling."""
+        # Most runs name no store.
+        from pytest_gpuperf.report.explanation import store_name
+
         return store_name(self._config.option_texts)
 
     def check(self) -> None:
@@ -498,6 +492,8 @@ class Memory:
         gone = self._gone(test_ids, slugs, scope=scope, python_minor=python_minor)
         if not gone:
             return {}, ()
+        from pytest_gpuperf.baseline.changes import Drop
+
         known = set(test_ids) | {self._keys.get(t, t) for t in test_ids}
         every = [r for f in self._loaded.values() for rs in f.values() for r in rs]
         commits = [c for c in (session.commit, session.parent) if c]
@@ -730,6 +726,8 @@ class Memory:
         store = self.store()
         if store is None:
             return
+        from pytest_gpuperf.baseline.changes import Move
+
         try:
             whole: dict[str, list[StoreChange]] = {}
             modules = set(map(module_of, self._keys))
@@ -747,6 +745,8 @@ class Memory:
             raise self._unsent(changes, error) from None
 
     def _under_key(self, change: StoreChange) -> StoreChange:
+        from pytest_gpuperf.baseline.changes import Append, Restart
+
         key = self._stored_key(change.key)
         if key == change.key or not isinstance(change, (Append, Restart)):
             return change
@@ -756,6 +756,9 @@ class Memory:
         self, changes: Mapping[str, list[StoreChange]], error: BaselineError
     ) -> BaselineError:
         """Keep a session that a database could not store, and return an error with its file."""
+        from pytest_gpuperf.baseline.changes import Append, Restart
+        from pytest_gpuperf.report.explanation import from_root, typed_command
+
         added: dict[str, list[StoreChange]] = {}
         accepted = 0
         ids = set()

@@ -49,6 +49,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import ChildAnswer
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.isolation import (
     CounterRequest,
     ProfilerRun,
@@ -56,7 +57,7 @@ from pytest_gpuperf.pipeline.isolation import (
     refuse_all,
     said_last,
 )
-from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine, run_child
+from pytest_gpuperf.pipeline.repeat import ChildRun, run_child
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:

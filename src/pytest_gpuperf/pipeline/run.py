@@ -8,11 +8,10 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.replay import write_head
 from pytest_gpuperf.config import ConfirmBy, Update
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.limit import straddles, without_repeats
-from pytest_gpuperf.judge.look import FirstLook
+from pytest_gpuperf.judge.look import FirstLook, straddles
+from pytest_gpuperf.judge.missing import without_repeats
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
@@ -21,17 +20,17 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Cause, Outcome
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.memory import damage_remedy
-from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
 from pytest_gpuperf.pipeline.verdicts import Confirmed
 from pytest_gpuperf.report.display import plural
 from pytest_gpuperf.report.summary import complaint
-from pytest_gpuperf.report.words import changed_test, for_pytest
+from pytest_gpuperf.report.words import changed_test
 
 if TYPE_CHECKING:
     from pytest_gpuperf.judge.confirmation import Retest
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.verdict import Verdict
-    from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
+    from pytest_gpuperf.pipeline.repeat import ChildRun
     from pytest_gpuperf.pipeline.suite import Suite
 
 # The measuring time that a killed run loses, unless a report takes long.
@@ -169,7 +168,7 @@ def _worded(suite: Suite, decided: Sequence[Verdict]) -> Iterator[Verdict]:
     for verdict in decided:
         argument = typed.get(verdict.key.test_id)
         named = verdict if argument is None else replace(verdict, typed=argument)
-        yield for_pytest(named, compared=compared)
+        yield verdicts.in_words(named, compared=compared)
 
 
 def finish(
@@ -225,6 +224,8 @@ def finish(
     if suite.run is run:  # Otherwise it has other verdicts or records.
         suite.counted = counted
     if config.record is not None:
+        from pytest_gpuperf.collect.replay import write_head
+
         try:
             suite.site.keep(suite.run.references)
             write_head(config.record, suite.site.session, suite.site.environment)
@@ -333,6 +334,9 @@ def _ask_for_parameters(suite: Suite) -> None:
     doubted = _doubted(suite)
     if not doubted:
         return
+    # Most runs start no process.
+    from pytest_gpuperf.pipeline.repeat import identities_of, repeat
+
     (identity,) = identities_of(suite.site.identity, Role.CONFIRM, 1)
     (run,) = repeat(
         suite.command,
@@ -435,10 +439,11 @@ def _again(
         records = recording.of_role(role, test_ids)
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
+        from pytest_gpuperf.collect.memory import release_unused
+        from pytest_gpuperf.pipeline.repeat import identities_of, not_begun, repeat
+
         identities = identities_of(suite.site.identity, role, count)
         # Memory held by this process is not available to fresh processes.
-        from pytest_gpuperf.collect.memory import release_unused
-
         release_unused()
         runs = repeat(
             suite.command,
@@ -463,9 +468,8 @@ def _again(
         if none and runs[0].refusal is None:
             from pytest_gpuperf.report import notices
 
-            suite.complain(
-                notices.none_began(len(runs), not_begun(suite.command, runs[0]))
-            )
+            why = not_begun(suite.command, runs[0])
+            suite.complain(notices.none_began(len(runs), why))
     suite.add(_alike(suite, records) if role is Role.REPEAT else records)
     suite.drop_unsteady()
     return {
@@ -512,6 +516,8 @@ def _lacking_in(
         gap = Unmeasured.of_metric(_THE_TEST, run.refusal)
         return dict.fromkeys(test_ids, (gap,))
     if not run.began:
+        from pytest_gpuperf.pipeline.repeat import not_begun
+
         return dict.fromkeys(test_ids, (not_begun(command, run),))
     answers = run.answers.values()
     return {a.test_id: a.unmeasured for a in answers if a.unmeasured}

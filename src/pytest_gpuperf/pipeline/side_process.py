@@ -33,10 +33,10 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.proof import Loaded
 from pytest_gpuperf.pipeline.repeat import (
     ChildSpec,
-    CommandLine,
     empty_caches,
     last_lines,
     launch_refusal,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.site import ProcessIdentity
-    from pytest_gpuperf.pipeline.repeat import CommandLine
+    from pytest_gpuperf.pipeline.command_line import CommandLine
 
 
 # Long enough for a fresh tree, which has no byte code yet.

@@ -42,8 +42,8 @@ from pytest_gpuperf.model.run import (
 )
 from pytest_gpuperf.model.sample import ReferenceSamples, Source
 from pytest_gpuperf.model.verdict import FAILING, Verdict
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.memory import Memory, slug_of, slugs_of_machine
-from pytest_gpuperf.pipeline.repeat import CommandLine
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.opened_files import OpenedByTest

@@ -7,28 +7,21 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge import limit
 from pytest_gpuperf.judge.case import (
     POLICY,
     Case,
     Reference,
     case_of,
 )
-from pytest_gpuperf.judge.limit import (
-    confirm_limit,
-    doubted,
-    lacking,
-    lost_alone,
-    straddles,
-)
-from pytest_gpuperf.judge.look import look_policy, plan_retests
+from pytest_gpuperf.judge.look import look_policy, plan_retests, straddles
+from pytest_gpuperf.judge.missing import lacking, lost_alone
 from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.judge.rule import comparable, may_change
 from pytest_gpuperf.model.environment import BOARD, CONDITIONS, PARAMETERS
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.report.words import for_pytest
+from pytest_gpuperf.report.words import is_plain
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
@@ -276,27 +269,38 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
     for measured in suite.results.values():
         if measured.body_failed:
             continue
-        decided = [
-            confirm_limit(
-                verdict,
-                measured.records,
-                retests.get(measured.test_id),
-                partial(spread_of, memory=suite.memory),
-                ended_early=ended_early,
-            )
-            for verdict in measured.verdicts
-        ]
-        if suite.config.strict:
+        if measured.verdicts:
             retest = retests.get(measured.test_id)
-            records = (*measured.records, *(retest.records if retest else ()))
-            decided = [doubted(verdict, records) for verdict in decided]
-        verdicts += decided
+            verdicts += _confirmed(suite, measured, retest, ended_early=ended_early)
         lacks = lacking(measured)
         # The skip already says that values are missing.
         if measured.skipped:
             lacks = [v for v in lacks if v.outcome is not Outcome.UNMEASURED]
         verdicts += lacks
     return verdicts + [lost_alone(*lost) for lost in suite.failed_alone.items()]
+
+
+def _confirmed(
+    suite: Suite, measured: Measured, retest: Retest | None, *, ended_early: bool
+) -> list[Verdict]:
+    """Return the verdicts of limits after the fresh processes."""
+    # Needed only by tests with limits.
+    from pytest_gpuperf.judge.limit import confirm_limit, doubted
+
+    decided = [
+        confirm_limit(
+            verdict,
+            measured.records,
+            retest,
+            partial(spread_of, memory=suite.memory),
+            ended_early=ended_early,
+        )
+        for verdict in measured.verdicts
+    ]
+    if suite.config.strict:
+        records = (*measured.records, *(retest.records if retest else ()))
+        decided = [doubted(verdict, records) for verdict in decided]
+    return decided
 
 
 def changes(
@@ -382,6 +386,8 @@ def without_news_of_failures(
 
 def with_doubts(suite: Suite, changes: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Leave improvements undecided that only calls with doubtful work show."""
+    from pytest_gpuperf.judge.limit import doubted
+
     records = suite.records()
     return tuple(doubted(verdict, records) for verdict in changes)
 
@@ -467,6 +473,9 @@ def judge_limits(
         grades: The thresholds of grades, by roof. For other roofs, the plugin's
             defaults apply.
     """
+    # Loaded before the tests where they have limits.
+    from pytest_gpuperf.judge import limit
+
     verdicts = limit.judge_limits(
         plan,
         test_id,
@@ -474,10 +483,28 @@ def judge_limits(
         lambda metric, record: spread_of(metric, record, memory),
         grades=grades,
     )
-    return tuple(map(for_pytest, verdicts))
+    return tuple(map(in_words, verdicts))
 
 
 def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
     """Return the spread of a metric in stored sessions, or None if too few are stored."""
+    from pytest_gpuperf.judge import limit
+
     stored = memory.sessions(record, (metric,))
     return limit.spread_of(metric, record, stored, lambda: memory.usual_spreads(record))
+
+
+def in_words(verdict: Verdict, *, compared: bool = False) -> Verdict:
+    """
+    Return a verdict with its evidence in words and a remedy for pytest.
+
+    Args:
+        verdict: The judgement.
+
+        compared: Whether the run already compares with a revision.
+    """
+    if is_plain(verdict):
+        return verdict
+    from pytest_gpuperf.report.sentences import for_pytest
+
+    return for_pytest(verdict, compared=compared)

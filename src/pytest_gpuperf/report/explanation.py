@@ -33,7 +33,7 @@ from pytest_gpuperf.model.verdict import (
     Reason,
     Verdict,
 )
-from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report import display, sentences, words
 from pytest_gpuperf.report.escape import escape, quoted
 from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 
@@ -411,7 +411,7 @@ def completed(run: Run) -> Run:
         if verdict.outcome in _QUIET
         else replace(
             verdict,
-            sentence=words.sentence(verdict),
+            sentence=sentences.sentence(verdict),
             commands=commands(verdict, options),
         )
         for verdict in run.verdicts
@@ -423,7 +423,7 @@ def _reason(verdict: Verdict) -> str:
     """Return the reason as a fragment, or the tool's own text for an unmeasured metric."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return escape(verdict.detail[0])
-    sentence = words.sentence(verdict).rstrip(".")
+    sentence = sentences.sentence(verdict).rstrip(".")
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 
@@ -441,8 +441,12 @@ def body(
 
         texts.append(origin(verdict))
     texts += map(escape, details)
-    texts += [words.in_suite(verdict), words.alone(verdict), words.drifted(verdict)]
-    texts += [_confirmed(verdict), words.blocks(verdict)]
+    texts += [
+        sentences.in_suite(verdict),
+        sentences.alone(verdict),
+        sentences.drifted(verdict),
+    ]
+    texts += [_confirmed(verdict), sentences.blocks(verdict)]
     texts += [_baseline(verdict.baseline), words.changed_test(verdict)]
     if verdict.remedy:
         texts.append(f"remedy: {escape(verdict.remedy)}")

@@ -21,7 +21,7 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Cause, Reason, Verdict
-from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report import display, sentences
 from pytest_gpuperf.report.escape import csv_cell, escape
 from pytest_gpuperf.report.explanation import first_line, from_root
 from pytest_gpuperf.report.lines import json_bytes
@@ -441,10 +441,10 @@ def junit_properties(
         outcome = f"{v.outcome.value}: {v.reason.value}"
         values.append((f"gpuperf.{kind}.{name}", outcome))
         # How the suite and a fresh process differ.
-        if text := words.in_suite(v):
+        if text := sentences.in_suite(v):
             note = f"{Reason.SLOWER_IN_SUITE.value}: {text}"
             values.append((f"gpuperf.note.{name}", note))
-        elif text := words.alone(v):
+        elif text := sentences.alone(v):
             note = f"{Cause.OTHER_ALONE.value}: {text}"
             values.append((f"gpuperf.note.{name}", note))
     # pytest escapes only the values, so the names are escaped here.

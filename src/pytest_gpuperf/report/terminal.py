@@ -23,16 +23,6 @@ from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdi
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import listed
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import (
-    RUN_FILE,
-    brief_explanation,
-    explanation,
-    joint_explanation,
-    removal_lines,
-    selecting,
-    store_name,
-    typed_command,
-)
 from pytest_gpuperf.report.lines import STYLES, Line, Style, shorten, wrapped
 from pytest_gpuperf.report.rows import names, rows, short_id
 from pytest_gpuperf.report.summary import (
@@ -130,7 +120,10 @@ def run_lines(
     below = [v for v in _needing_words(run) if v not in in_failures]
     options = run.header.options if commands else None
     # An undecided change fails a strict run, which therefore explains it.
-    if not (verbose or of_files or "gpuperf_strict" in run.header.options):
+    if below and not (verbose or of_files or "gpuperf_strict" in run.header.options):
+        # Most runs have nothing to explain.
+        from pytest_gpuperf.report.explanation import brief_explanation
+
         briefly = [brief_explanation(v, name=called[v.key], width=width) for v in below]
         texts = list(filter(None, briefly))
         if len(texts) > _MOST_BRIEF:
@@ -207,6 +200,13 @@ def _drift_lines(run: Run, width: int) -> Iterator[Line]:
     drifted = dict.fromkeys(v.key.test_id for v in run.verdicts if has_drifted(v))
     if not drifted:
         return
+    from pytest_gpuperf.report.explanation import (
+        RUN_FILE,
+        selecting,
+        store_name,
+        typed_command,
+    )
+
     options = run.header.options
     file = options.get("gpuperf_json", RUN_FILE)
     names = selecting(drifted, kept=run.test_ids - drifted.keys())[:_MOST_TYPED]
@@ -228,6 +228,8 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
         yield from wrapped(text, width=width, style=Style.DOUBT)
     removed = run.header.completeness.removed
     if removed:
+        from pytest_gpuperf.report.explanation import removal_lines, store_name
+
         new = dict.fromkeys(
             verdict.key.test_id
             for verdict in run.verdicts
@@ -414,6 +416,10 @@ def _blocks(
         reverse=not gravest_first,
     )
     blocks: list[Iterator[Line]] = []
+    if not ordered:
+        return blocks
+    from pytest_gpuperf.report.explanation import explanation, joint_explanation
+
     for shared in ordered:
         alike = groups[shared]
         names = [called[verdict.key] for verdict in alike]

@@ -19,7 +19,7 @@ from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.options import CHILD_VARIABLE
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.sides import Sides, SidesRequest, open_sides
 
 

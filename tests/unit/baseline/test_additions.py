@@ -7,15 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baseline.additions import with_sessions
-from pytest_gpuperf.baseline.history import (
+from pytest_gpuperf.baseline.changes import (
     Append,
     Restart,
     StoreChange,
     applied,
     arrived,
 )
+from pytest_gpuperf.baseline.encoding import encode
 from pytest_gpuperf.baseline.rows import digest, summed_prefix
-from pytest_gpuperf.baseline.text import decode, encode
+from pytest_gpuperf.baseline.text import decode
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import StoredRecord

@@ -22,16 +22,10 @@ import pytest
 from fakes.privileges import no_privileges
 from fakes.servers import PASSWORD, new_database, sql, url
 from pytest_gpuperf.baseline import engine, tables
-from pytest_gpuperf.baseline.history import shown_digits
+from pytest_gpuperf.baseline.changes import Append, Drop, Move, Restart
 from pytest_gpuperf.baseline.protocol import Store
-from pytest_gpuperf.baseline.store import (
-    Append,
-    Drop,
-    Move,
-    Restart,
-    open_database,
-    open_store,
-)
+from pytest_gpuperf.baseline.store import open_database, open_store
+from pytest_gpuperf.baseline.stored_record import shown_digits
 from pytest_gpuperf.errors import BaselineCorruptError, BaselineError, ConfigError
 from pytest_gpuperf.model.frozen import replace
 from unit.baseline.samples import TEST, key, session, stored, value

@@ -11,15 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.servers import PLACES, place_of
+from pytest_gpuperf.baseline.changes import Append, Drop, Move, Restart, StoreChange
 from pytest_gpuperf.baseline.protocol import Store
-from pytest_gpuperf.baseline.store import (
-    Append,
-    Drop,
-    Move,
-    Restart,
-    StoreChange,
-    open_store,
-)
+from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.errors import BaselineMissingError
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace

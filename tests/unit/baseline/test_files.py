@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fakes.privileges import no_privileges
+from pytest_gpuperf.baseline.changes import Append
 from pytest_gpuperf.baseline.files import (
     kind_of,
     listed,
@@ -22,7 +23,7 @@ from pytest_gpuperf.baseline.files import (
     write_files,
     write_new,
 )
-from pytest_gpuperf.baseline.store import Append, DirectoryStore, open_store
+from pytest_gpuperf.baseline.store import DirectoryStore, open_store
 from pytest_gpuperf.errors import BaselineError
 from unit.baseline import writer
 from unit.baseline.samples import key, stored

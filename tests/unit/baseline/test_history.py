@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.baseline.history import (
-    OLDEST_LIMIT,
-    SESSION_LIMIT,
+from pytest_gpuperf.baseline.changes import (
     Append,
     Move,
     PutBack,
     Restart,
     StoreChange,
     applied,
+)
+from pytest_gpuperf.baseline.history import (
+    OLDEST_LIMIT,
+    SESSION_LIMIT,
     by_key,
     keep_newest,
     of_project,
     slugs_holding,
-    stored_record,
-    with_alone,
 )
+from pytest_gpuperf.baseline.stored_record import stored_record, with_alone
 from pytest_gpuperf.model.activity import (
     ActivitySummary,
     KernelLaunch,

@@ -14,16 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from pytest_gpuperf.baseline.changes import Append, Drop, Move, Restart, StoreChange
 from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.baseline.store import (
-    Append,
     DirectoryStore,
-    Drop,
-    Move,
-    Restart,
     SingleFileStore,
     Store,
-    StoreChange,
     file_name,
     folder_name,
     open_store,

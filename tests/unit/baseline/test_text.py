@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.baseline.encoding import encode
 from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.baseline.layout import (
     numbered_sessions,
@@ -23,12 +24,7 @@ from pytest_gpuperf.baseline.layout import (
     version_of,
 )
 from pytest_gpuperf.baseline.rows import digest
-from pytest_gpuperf.baseline.text import (
-    NamedBy,
-    decode,
-    decode_stream,
-    encode,
-)
+from pytest_gpuperf.baseline.text import NamedBy, decode, decode_stream
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,

@@ -15,7 +15,8 @@ import signal
 import sys
 from pathlib import Path
 
-from pytest_gpuperf.baseline.store import Append, open_store
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.store import open_store
 from unit.baseline.samples import stored
 
 TESTS_COUNT = 40

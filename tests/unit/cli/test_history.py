@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf import cli
-from pytest_gpuperf.baseline.history import Append
+from pytest_gpuperf.baseline.changes import Append
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord

@@ -24,7 +24,7 @@ from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary import amd
 from pytest_gpuperf.collect.binary.containers import members
 from pytest_gpuperf.collect.binary.read import Contents, read_cubins, read_mixes
-from pytest_gpuperf.collect.devices import target_limits
+from pytest_gpuperf.collect.chip_limits import target_limits
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError

@@ -22,12 +22,12 @@ from pytest_gpuperf.collect.binary.containers import (
     has_linked_fatbins,
 )
 from pytest_gpuperf.collect.binary.cubin import without_stack_bound
+from pytest_gpuperf.collect.binary.demangling import demangled_names
 from pytest_gpuperf.collect.binary.read import Contents, read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
     Tool,
-    demangled_names,
     find_tool,
     in_toolkit,
     in_triton,

@@ -1,4 +1,4 @@
-"""collect.binary.tools: names of kernels as Nsight Compute shows them."""
+"""collect.binary.demangling: names of kernels as Nsight Compute shows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.binary.tools import base_name, native_demangler
+from pytest_gpuperf.collect.binary.demangling import base_name, native_demangler
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from fakes.disk import files_end_at
 from fakes.privileges import no_privileges
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.replay import Recorder, read_readings, read_recording
-from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
+from pytest_gpuperf.errors import CaptureFormatError, ReportError
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
-from pytest_gpuperf.model.run import Expected
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, without_samples
 from pytest_gpuperf.model.sample import Estimate, Series
 from unit.model.records import any_record
 
@@ -319,34 +318,11 @@ def test_a_recording_that_nobody_may_read_is_one(
     assert caught.value.remedy == "make it and its folder readable"
 
 
-def test_all_workers_tell_what_they_expect(tmp_path: Path) -> None:
-    """Each test is expected once, whoever is going to run it; nobody told: nothing."""
-    place = str(tmp_path)
-    assert replay.read_expected(place) == Expected()
-
-    for writer, *test_ids in (("gw1", "b", "c"), ("gw0", "old"), ("gw0", "a", "b")):
-        expected = Expected(test_ids=tuple(test_ids), whole_modules=("m", writer))
-        replay.write_expected(place, writer, expected)
-    (tmp_path / ".expected-gw2.json.17.tmp").write_text('["half')
-
-    assert replay.read_expected(place) == Expected(
-        test_ids=("a", "b", "c"), whole_modules=("m", "gw0", "gw1")
-    )
-
-
-def test_an_expectation_of_another_form_is_refused(tmp_path: Path) -> None:
-    """The file is named."""
-    (tmp_path / "expected-gw0.json").write_text("[]")
-
-    with pytest.raises(RecordError, match=r"expected-gw0\.json"):
-        replay.read_expected(str(tmp_path))
-
-
 def test_samples_stay_where_they_are() -> None:
     """What travels has the estimates, and no samples; what has none is itself."""
     whole = record()
 
-    light = replay.without_samples(whole)
+    light = without_samples(whole)
 
     assert light == replace(whole, series=())
-    assert replay.without_samples(light) is light
+    assert without_samples(light) is light

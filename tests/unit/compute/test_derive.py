@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.devices import chip_limits
+from pytest_gpuperf.collect.chip_limits import chip_limits
 from pytest_gpuperf.compute.derive import kernel_occupancy, theoretical_occupancy
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.activity import KernelResources, Occupancy

@@ -14,7 +14,8 @@ from pytest_gpuperf.compute.spread import Z_95, Spread, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.limit import doubted, judge_limit, straddles
+from pytest_gpuperf.judge.limit import doubted, judge_limit
+from pytest_gpuperf.judge.look import straddles
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace

@@ -14,11 +14,9 @@ from pytest_gpuperf.judge.limit import (
     confirm_limit,
     judge_limit,
     judge_limits,
-    lacking,
-    lost_alone,
     spread_of,
-    without_repeats,
 )
+from pytest_gpuperf.judge.missing import lacking, lost_alone, without_repeats
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
     Kind,

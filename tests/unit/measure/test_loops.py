@@ -8,7 +8,8 @@ import pytest
 
 from pytest_gpuperf.compute.scorecard import hardware_of
 from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.measure.assemble import Maker, loop_record
+from pytest_gpuperf.measure.assemble import Maker
+from pytest_gpuperf.measure.loop_record import loop_record
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family

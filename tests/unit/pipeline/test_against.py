@@ -22,7 +22,7 @@ from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Cause, Outcome
 from pytest_gpuperf.pipeline.against import confirm_suspects, interrupted_by_signals
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from unit.judge.building import case
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.clock import FakeClock
-from pytest_gpuperf.baseline.history import stored_record
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.confirmation import Retest
 from pytest_gpuperf.measure.site import Site
@@ -20,7 +20,7 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, StoredRec
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.pipeline.alone import measure_alone
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 
 

@@ -14,7 +14,7 @@ from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.errors import CollectorFailedError, SidesRefusedError
 from pytest_gpuperf.model.change import Side
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.side_process import (
     Builder,
     SideCommand,

@@ -18,7 +18,8 @@ from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
+from pytest_gpuperf.pipeline.repeat import ChildSpec
 from pytest_gpuperf.pipeline.side_process import (
     LISTING_VARIABLE,
     CollectedTest,

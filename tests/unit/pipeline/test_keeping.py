@@ -28,8 +28,8 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.run import Completeness, Header, Measured, Run
 from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.keeping import store
-from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.run import report_so_far
 from pytest_gpuperf.pipeline.suite import Suite
 

@@ -10,9 +10,9 @@ import pytest
 from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.gap import Gap
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import Loaded
-from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.side_process import CollectedTest, Collection, SideCommand
 
 TRACKED = frozenset({"src/pkg/__init__.py", "src/pkg/core.py", "tests/test_a.py"})

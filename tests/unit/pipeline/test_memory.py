@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baseline.history import Append, Restart, stored_record
+from pytest_gpuperf.baseline.changes import Append, Restart
 from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.errors import (
     BaselineCorruptError,

@@ -18,10 +18,10 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import ChildAnswer
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.repeat import (
     ChildRun,
     ChildSpec,
-    CommandLine,
     identities_of,
     last_lines,
     not_begun,

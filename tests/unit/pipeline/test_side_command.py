@@ -11,7 +11,7 @@ import pytest
 from pytest_gpuperf.collect.launcher import Launcher
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.side_process import SideCommand
 
 

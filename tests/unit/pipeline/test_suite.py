@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.baseline.history import Append, stored_record
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.frozen import replace
@@ -17,8 +18,8 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.pipeline.verdicts import references_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.baseline.history import stored_record
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.activity import (
     ActivitySummary,

@@ -16,7 +16,7 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import Capture, CapturedLaunch, CapturedRange
 from pytest_gpuperf.model.verdict import Outcome, Reason, VerdictEvidence
-from pytest_gpuperf.report import words
+from pytest_gpuperf.report import sentences
 from pytest_gpuperf.report.kernels import SORTS, kernel_rows, kernels_bytes
 
 LATENCY = Limiter(name=LimiterName.LATENCY, detail="wait")
@@ -168,7 +168,7 @@ def slower(
         replace(runs.change(now / was - 1, now), reference=was),
         evidence=VerdictEvidence(account=account),
     )
-    return words.for_pytest(regressed).detail
+    return sentences.for_pytest(regressed).detail
 
 
 def test_a_replaced_kernel_explains_a_change() -> None:

@@ -38,8 +38,8 @@ from pytest_gpuperf.report.explanation import (
     longrepr_lines,
 )
 from pytest_gpuperf.report.rows import rows
+from pytest_gpuperf.report.sentences import for_pytest
 from pytest_gpuperf.report.summary import table_lines
-from pytest_gpuperf.report.words import for_pytest
 from unit.judge.building import blocks_of, case, confirmation, estimate, stored
 
 SHOWN = re.compile(r"^### (\S+)$.*?\n\n((?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)

@@ -26,17 +26,17 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from pytest_gpuperf.report import origins, words
+from pytest_gpuperf.report import origins, sentences, words
 
 
 def test_every_reason_and_outcome_has_a_sentence() -> None:
     """The lists of model and of report agree."""
-    assert set(words.REASONS) == set(Reason)
-    assert set(words.OUTCOMES) == set(Outcome)
+    assert set(sentences.REASONS) == set(Reason)
+    assert set(sentences.OUTCOMES) == set(Outcome)
 
 
 @pytest.mark.parametrize(
-    "sentence", [*words.REASONS.values(), *words.OUTCOMES.values()]
+    "sentence", [*sentences.REASONS.values(), *sentences.OUTCOMES.values()]
 )
 def test_a_sentence_is_one_sentence(sentence: str) -> None:
     """It begins with a capital, ends with its only full stop, and is short."""
@@ -47,7 +47,7 @@ def test_a_sentence_is_one_sentence(sentence: str) -> None:
 
 def test_no_two_reasons_say_the_same() -> None:
     """A reader can tell reasons apart."""
-    assert len(set(words.REASONS.values())) == len(Reason)
+    assert len(set(sentences.REASONS.values())) == len(Reason)
 
 
 def test_what_fails_is_loud() -> None:
@@ -90,9 +90,13 @@ def test_what_the_suite_saw_is_said_where_it_was_worse_alone() -> None:
     plain = runs.changed("t", Outcome.UNCHANGED, Reason.WITHIN_NOISE, alone)
     told = replace(plain, in_suite=moved)
 
-    assert words.in_suite(plain) == ""
-    assert words.in_suite(told).startswith("20.1 ms in the suite (+99.0 %), 10.1 ms ")
-    assert words.in_suite(replace(told, metric="ttft")).startswith("ttft 20.1 ms in ")
+    assert sentences.in_suite(plain) == ""
+    assert sentences.in_suite(told).startswith(
+        "20.1 ms in the suite (+99.0 %), 10.1 ms "
+    )
+    assert sentences.in_suite(replace(told, metric="ttft")).startswith(
+        "ttft 20.1 ms in "
+    )
 
 
 def of_alone(outcome: Outcome, cause: Cause | None, **evidence: Any) -> Verdict:
@@ -121,18 +125,18 @@ def of_alone(outcome: Outcome, cause: Cause | None, **evidence: Any) -> Verdict:
 def test_a_test_that_is_another_alone_says_both_values() -> None:
     """In a line where it is no change, and as the evidence where it may be one."""
     same = of_alone(Outcome.UNCHANGED, None)
-    open_ = words.for_pytest(of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE))
-    part = words.for_pytest(
+    open_ = sentences.for_pytest(of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE))
+    part = sentences.for_pytest(
         of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE, ran=(1, 40))
     )
-    shifted = words.for_pytest(
+    shifted = sentences.for_pytest(
         of_alone(Outcome.INCONCLUSIVE, Cause.OTHER_ALONE, lines=("2 others moved",))
     )
 
-    assert words.alone(same) == (
+    assert sentences.alone(same) == (
         "alone 500 us, in the suite 245 us (was 232 us): slower alone; no change"
     )
-    assert words.alone(open_) == ""
+    assert sentences.alone(open_) == ""
     assert open_.detail == (
         (
             "245 us in the suite (+5.6 %), 500 us alone (+116 %): alone it is slower than in "
@@ -218,7 +222,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     ),
     (
         replace(verdict(Reason.STRADDLES_LIMIT), assumed=True),
-        (words.USUAL_INTERVAL,),
+        (sentences.USUAL_INTERVAL,),
         "decide it in fresh processes (--gpuperf-confirm), or move the limit",
         "",
     ),
@@ -893,7 +897,7 @@ OF_REVISION = [
     (
         verdict(Reason.VOID, against=BESIDE),
         OVER,
-        words.REASONS[Reason.VOID],
+        sentences.REASONS[Reason.VOID],
     ),
     (
         verdict(Reason.SLOWER_THAN_LIMIT, against=BESIDE, outcome=Outcome.REGRESSED),
@@ -918,17 +922,17 @@ def test_nothing_is_stored_of_a_revision(
     judged: Verdict, remedy: str, sentence: str
 ) -> None:
     """Neither sentence nor remedy speaks of a baseline or of sessions."""
-    assert words.for_pytest(judged).remedy == remedy
-    assert words.sentence(judged) == sentence
+    assert sentences.for_pytest(judged).remedy == remedy
+    assert sentences.sentence(judged) == sentence
     # a baseline whose suspect a revision decided keeps its own words
     both = replace(judged, baseline=runs.SPAN, cause=None)
-    assert words.sentence(both) == words.REASONS[judged.reason]
+    assert sentences.sentence(both) == sentences.REASONS[judged.reason]
 
 
 def test_a_verdict_of_blocks_says_what_the_same_code_differed_by() -> None:
     """Its own null; where there is none, the blocks alone."""
     said = [
-        words.blocks(verdict(Reason.EQUAL, against=against))
+        sentences.blocks(verdict(Reason.EQUAL, against=against))
         for against in (
             None,
             BESIDE,
@@ -945,7 +949,7 @@ def test_a_verdict_says_what_to_do_where_it_is_read(
     judged: Verdict, detail: tuple[str, ...], in_pytest: str, with_files: str
 ) -> None:
     """Options are pytest's, files the command's; the evidence is the same for both."""
-    told, compared = words.for_pytest(judged), words.for_files(judged)
+    told, compared = sentences.for_pytest(judged), sentences.for_files(judged)
 
     assert (told.detail, told.remedy) == (detail, in_pytest)
     assert (compared.detail, compared.remedy) == (detail, with_files)
@@ -956,15 +960,23 @@ def test_a_verdict_says_what_to_do_where_it_is_read(
 def test_a_verdict_is_put_into_words_once_or_twice_alike() -> None:
     """The limits of a test are told in its own report, and again at the end."""
     for judged, *_ in CASES:
-        told = words.for_pytest(judged)
-        assert words.for_pytest(told) == told
+        told = sentences.for_pytest(judged)
+        assert sentences.for_pytest(told) == told
 
 
-def test_what_is_decided_well_needs_no_words() -> None:
-    """Most verdicts of a run are these."""
-    passed = verdict(Reason.WITHIN_LIMIT, outcome=Outcome.PASSED)
+@pytest.mark.parametrize(("outcome", "reason"), sorted(words.PLAIN))
+def test_what_is_decided_well_needs_no_words(outcome: Outcome, reason: Reason) -> None:
+    """Most verdicts of a run are these, which never load the sentences."""
+    good = verdict(reason, outcome=outcome)
 
-    assert words.for_pytest(passed) is passed
+    assert words.is_plain(good)
+    assert sentences.for_pytest(good) is good
+
+
+def test_what_has_a_remedy_is_not_plain() -> None:
+    """The sentences of every other verdict are looked up."""
+    for judged, remedy, *_ in CASES:
+        assert not (remedy and words.is_plain(judged))
 
 
 @pytest.mark.parametrize("cause", Cause)
@@ -992,14 +1004,14 @@ def test_a_run_that_compares_with_a_revision_is_not_sent_there(
     """What it says of its store as well names what was not done yet."""
     undecided = verdict(Reason.NOT_SIGNIFICANT, cause)
 
-    assert words.for_pytest(undecided, compared=True).remedy == remedy
+    assert sentences.for_pytest(undecided, compared=True).remedy == remedy
 
 
 def test_a_clock_that_moved_is_the_reason() -> None:
     """Noise is not: the change may well be significant."""
     judged = verdict(Reason.NOT_SIGNIFICANT, Cause.CLOCK_MOVED)
 
-    assert words.sentence(judged) == (
+    assert sentences.sentence(judged) == (
         "It is slower by more than the limit, but not in cycles: the clock moved."
     )
 

@@ -18,12 +18,8 @@ from pytest_gpuperf.collect.binary.containers import (
     has_linked_fatbins,
     mapped,
 )
-from pytest_gpuperf.collect.binary.tools import (
-    CUOBJDUMP,
-    extract_cubins,
-    last_line,
-    refusal,
-)
+from pytest_gpuperf.collect.binary.cuobjdump import extract_cubins
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, last_line, refusal
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen

@@ -34,6 +34,12 @@ from pytest_gpuperf.collect.binary.containers import (
     sections,
 )
 from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
+from pytest_gpuperf.collect.binary.cuobjdump import (
+    compiled_kernels,
+    extract_cubins,
+    holds_no_device_code,
+)
+from pytest_gpuperf.collect.binary.demangling import demangled_names
 from pytest_gpuperf.collect.binary.elf import ELF_MAGIC, Symbol
 from pytest_gpuperf.collect.binary.extraction import (
     Fault,
@@ -44,18 +50,9 @@ from pytest_gpuperf.collect.binary.extraction import (
 )
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import CODE, MACHINE_CUDA, read_module
-from pytest_gpuperf.collect.binary.tools import (
-    CUOBJDUMP,
-    NVDISASM,
-    compiled_kernels,
-    demangled_names,
-    extract_cubins,
-    find_tool,
-    holds_no_device_code,
-    refusal,
-)
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool, refusal
 from pytest_gpuperf.collect.binary.vendors import OF_CLANG, UNLINKED, other_code
-from pytest_gpuperf.collect.devices import target_capability
+from pytest_gpuperf.collect.chip_limits import target_capability
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpuperf.collect.chip_limits import target_capability
 from pytest_gpuperf.collect.cupti.nvperf import (
     ACTIVITY_PROFILER,
     CREATE_CONFIG,
@@ -37,7 +38,6 @@ from pytest_gpuperf.collect.devices import (
     choose_device,
     order_is_known,
     query_devices,
-    target_capability,
 )
 from pytest_gpuperf.errors import ConfigError, UnknownMetricError
 from pytest_gpuperf.model.counters import ChipEntry

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.devices import HZ_PER_MHZ
+from pytest_gpuperf.collect.listed_devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.nvml.child import GPM_GAP_S
 from pytest_gpuperf.collect.nvml.library import (
     VALUE_TYPES,

@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.leases import descends_from
+from pytest_gpuperf.collect.listed_devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.nvml.child import GPM_GAP_S
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode

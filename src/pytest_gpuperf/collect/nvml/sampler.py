@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_gpuperf.collect.clock import Clock
-from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
     file_lock,
@@ -38,6 +37,7 @@ from pytest_gpuperf.collect.leases import (
     lease_folder,
     make_lease_folder,
 )
+from pytest_gpuperf.collect.listed_devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.library import (
     GPM_METRICS,

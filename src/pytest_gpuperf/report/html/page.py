@@ -14,7 +14,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.run import MachineShift, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
-from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report import display, sentences, words
 from pytest_gpuperf.report.captures import limiter_text
 from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures, rendered
@@ -113,7 +113,7 @@ _UNJUDGED = PageStatus(name="unjudged", meaning="It was measured, and has no lim
 _OF_OUTCOMES = {
     outcome: PageStatus(
         name=outcome.value,
-        meaning=words.OUTCOMES[outcome],
+        meaning=sentences.OUTCOMES[outcome],
         fails=outcome in FAILING,
     )
     for outcome in _OUTCOMES_IN_ORDER
@@ -728,4 +728,4 @@ def _line(status: PageStatus, verdict: Verdict | None) -> str:
 def _why(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return verdict.detail[0]
-    return words.sentence(verdict)
+    return sentences.sentence(verdict)

@@ -12,7 +12,7 @@ from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, NextCommand, Verdict
-from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report import display, sentences, words
 from pytest_gpuperf.report.display import typed_percent
 from pytest_gpuperf.report.explanation import body, command_text, evidence
 from pytest_gpuperf.report.html import figures, kernels
@@ -332,7 +332,7 @@ def _judgement(verdict: Verdict) -> Judgement:
         label=words.label(verdict.outcome, verdict.reason).lower(),
         subject=verdict.metric,
         text=evidence(verdict),
-        sentence=words.sentence(verdict) if decided else "",
+        sentence=sentences.sentence(verdict) if decided else "",
         lines=lines,
         remedy=verdict.remedy,
         bullet=bullet_of(verdict),

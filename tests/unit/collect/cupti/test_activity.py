@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from fakes.cupti import GRAPH_LAUNCH, RUNTIME_LAUNCH, FakeCupti
 from pytest_gpuperf.collect.base import DeviceTimer, Holding, Sequenced
-from pytest_gpuperf.collect.binary.tools import native_demangler
+from pytest_gpuperf.collect.binary.demangling import native_demangler
 from pytest_gpuperf.collect.cupti.activity import ActivityCollector, ActivityTimer
 from pytest_gpuperf.collect.cupti.statuses import NO_FUNCTION, STATUSES, meaning
 from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS, missing
