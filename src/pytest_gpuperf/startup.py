@@ -222,9 +222,12 @@ def _start(config: pytest.Config) -> None:
     # itself.
     if any(map(config.pluginmanager.has_plugin, _OBJECTS)):
         return
-    from pytest_gpuperf import hooks
+    from pytest_gpuperf.model.frozen import collector_paused
 
-    _measuring[-1] = hooks.register(config)
+    with collector_paused():  # A hundred modules are loaded, and none leaves garbage.
+        from pytest_gpuperf import hooks
+
+        _measuring[-1] = hooks.register(config)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import inf
 from typing import Protocol, final
 
@@ -78,6 +79,10 @@ class Clock(Protocol):
         """Close the files. The load and the bytes read are unknown from then on."""
 
 
+def _uncounted() -> None:
+    return None
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -122,33 +127,38 @@ class SystemClock:
 
         return delay_ns()
 
-    def waits_count(self) -> int | None:
-        """Return the voluntary context switches of the thread, or None if not on Linux."""
+    # Functions that are made when first used, because most runs measure nothing. An
+    # import inside of a function would cost as much as the reading.
+    @cached_property
+    def waits_count(self) -> Callable[[], int | None]:
+        """Returns the voluntary context switches of the thread, or None if not on Linux."""
         if sys.platform != "linux":
-            return None
-        # Imported here, because most runs measure nothing.
-        import resource
+            return _uncounted
+        from resource import RUSAGE_THREAD, getrusage
 
-        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+        return lambda: getrusage(RUSAGE_THREAD).ru_nvcsw
 
-    def conditions(self) -> Mapping[str, str]:
-        """Return the conditions that change the speed of all code now, as hard facts."""
-        # Imported here, because an xdist controller has a clock before anything is
-        # measured.
+    @cached_property
+    def conditions(self) -> Callable[[], Mapping[str, str]]:
+        """Returns the conditions that change the speed of all code now, as hard facts."""
         from pytest_gpuperf.collect.instrumentation import conditions
 
-        return conditions()
+        return conditions
 
-    def blocks_count(self) -> int | None:
-        """Return the disk blocks of the process, not counting access to memory, or None."""
+    @cached_property
+    def blocks_count(self) -> Callable[[], int | None]:
+        """Returns the disk blocks of the process, not counting access to memory, or None."""
         if sys.platform == "win32":
-            return None
-        # Imported here for the same reason.
-        import resource
+            return _uncounted
+        from resource import RUSAGE_SELF, getrusage
 
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        count = usage.ru_inblock + usage.ru_oublock
-        return count // _SECTORS_OF_A_BLOCK if sys.platform == "linux" else count
+        in_block = _SECTORS_OF_A_BLOCK if sys.platform == "linux" else 1
+
+        def count() -> int:
+            usage = getrusage(RUSAGE_SELF)
+            return (usage.ru_inblock + usage.ru_oublock) // in_block
+
+        return count
 
     def bytes_read(self) -> int | None:
         """Return the bytes that the process has read from files and pipes, or None."""

@@ -22,9 +22,17 @@ from pytest_gpuperf.model.environment import ALLOCATOR, PYTHON_MODE, TRACER
 
 # The tool numbers of sys.monitoring (PEP 669).
 _TOOLS = range(6)
-# Timers that a sampling profiler may use, with their signals.
-_TIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
-_SIGNALS = ("SIGALRM", "SIGVTALRM", "SIGPROF")
+# Timers that a sampling profiler may use, with their signals. Windows has none.
+_TIMERS = tuple(
+    (getattr(signal, timer), getattr(signal, name))
+    for timer, name in (
+        ("ITIMER_REAL", "SIGALRM"),
+        ("ITIMER_VIRTUAL", "SIGVTALRM"),
+        ("ITIMER_PROF", "SIGPROF"),
+    )
+    if hasattr(signal, "getitimer")
+)
+_IS_FREE = "free-threading" in sys.version
 # Slower alarms are timeouts, such as those of pytest-timeout.
 _SAMPLING_S = 0.1
 # Symbols of the runtimes that a sanitizer links into the program or its libraries.
@@ -49,9 +57,8 @@ def conditions() -> Mapping[str, str]:
     Empty in a plain process. Conditions that cannot change are read once per process.
     """
     # In other builds than a free-threaded Python, the GIL is no finding.
-    is_free = "free-threading" in sys.version
-    has_gil = is_free and bool(getattr(sys, "_is_gil_enabled", bool)())
-    return _facts(tuple(tracers()), has_gil)
+    has_gil = _IS_FREE and bool(getattr(sys, "_is_gil_enabled", bool)())
+    return _facts(tracers(), has_gil)
 
 
 def named(facts: Mapping[str, str]) -> str:
@@ -59,40 +66,38 @@ def named(facts: Mapping[str, str]) -> str:
     return ", ".join(facts[name] for name in sorted(facts, reverse=True))
 
 
-def tracers() -> Iterator[str]:
+def tracers() -> tuple[str, ...]:
     """
-    Yield the packages that trace or profile the process now, such as `coverage`.
+    Return the packages that trace or profile the process now, such as `coverage`.
 
     Their work is part of the time that Python needs for each line, call or allocation,
     so a loop in Python does not show the speed of the core.
     """
     # Memory profilers and some C profilers appear only in the functions for new
     # threads.
-    for traces in (
+    several = (
         sys.gettrace(),
         sys.getprofile(),
         threading.gettrace(),
         threading.getprofile(),
-    ):
-        if traces is not None:
-            yield _package_of(traces)
+    )
+    found = [_package_of(traces) for traces in several if traces is not None]
     # `-X tracemalloc` starts tracing without importing the module.
     if _tracemalloc.is_tracing():
-        yield "tracemalloc"
-    # Since Python 3.12.
-    monitoring = getattr(sys, "monitoring", None)
+        found.append("tracemalloc")
+    # Since Python 3.12. getattr would take 3 us to find nothing in a module.
+    monitoring = vars(sys).get("monitoring")
     if monitoring is not None:
-        tools = ((number, monitoring.get_tool(number)) for number in _TOOLS)
-        yield from (
-            name for number, name in tools if name and monitoring.get_events(number)
-        )
-    # Windows has no interval timers.
-    if hasattr(signal, "getitimer"):
-        for timer, name in zip(_TIMERS, _SIGNALS, strict=True):
-            left_s, every_s = signal.getitimer(getattr(signal, timer))
-            if 0 < (every_s or left_s) <= _SAMPLING_S:
-                handler = signal.getsignal(getattr(signal, name))
-                yield _package_of(handler) if callable(handler) else "a profiler"
+        for number in _TOOLS:
+            tool = monitoring.get_tool(number)
+            if tool and monitoring.get_events(number):
+                found.append(tool)
+    for timer, number in _TIMERS:
+        left_s, every_s = signal.getitimer(timer)
+        if 0 < (every_s or left_s) <= _SAMPLING_S:
+            handler = signal.getsignal(number)
+            found.append(_package_of(handler) if callable(handler) else "a profiler")
+    return tuple(found)
 
 
 def _package_of(traces: object) -> str:

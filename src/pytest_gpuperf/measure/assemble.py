@@ -150,8 +150,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             use_unknown=use_unknown,
         )
         attained = roof.attained
-        if attained is not None:
-            facts |= peak_fact(known_peaks, attained.roof)
+        facts |= {} if attained is None else peak_fact(known_peaks, attained.roof)
         record = self.record(
             key,
             kind,
@@ -169,8 +168,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         if not attained.above_the_roof:
             from pytest_gpuperf.judge.grade import grade_of
 
-            grade = grade_of(attained, self.grades).value
-            attained = replace(attained, grade=grade)
+            attained = replace(attained, grade=grade_of(attained, self.grades).value)
         return replace(record, roofline=attained)
 
     def compared(self, key: RecordKey, a: Timing, b: Timing) -> Record:

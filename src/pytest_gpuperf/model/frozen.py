@@ -98,6 +98,9 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            # Otherwise the next object may have the collector look at all objects of the
+            # process, because this code has made many.
+            gc.collect(0)
             gc.enable()
 
 

@@ -414,27 +414,31 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Reject non-finite numbers, clocks <= 0, and wrong counts of cores or clocks."""
-        # A decoder makes new texts for each value, of which a store has 100,000.
-        for name in ("metric", "unit", "source"):
-            text = getattr(self, name)
-            if type(text) is str:  # Not a Source.
-                msgspec.structs.force_setattr(self, name, sys.intern(text))
-        numbers = (
-            *self.half_widths,
-            *self.quantiles,
-            *self.sm_clocks_hz,
-            *self.alone_values,
-        )
+        # A decoder makes new texts for each value, of which a store has 100,000. Without
+        # a loop, because each line is one for each of them.
+        metric, unit, source = self.metric, self.unit, self.source
+        if type(metric) is str:
+            msgspec.structs.force_setattr(self, "metric", sys.intern(metric))
+        if type(unit) is str:
+            msgspec.structs.force_setattr(self, "unit", sys.intern(unit))
+        if type(source) is str:  # Not a Source.
+            msgspec.structs.force_setattr(self, "source", sys.intern(source))
         try:  # The usual case, without a call for each of 100,000 stored values.
-            is_usual = isfinite(sum(self.run_values) + sum(numbers))
+            is_usual = isfinite(
+                sum(self.run_values + self.half_widths + self.quantiles)
+            )
         except (TypeError, OverflowError):
             is_usual = False
-        if not is_usual:
-            finite("session.run_values", *self.run_values)
-            finite("session.half_widths", *self.half_widths)
-            finite("session.quantiles", *self.quantiles)
-            finite("session.sm_clocks_hz", *self.sm_clocks_hz)
-            finite("session.alone_values", *self.alone_values)
+        is_usual = is_usual and len(self.cores) in {0, len(self.run_values)}
+        if not is_usual or self.sm_clocks_hz or self.alone_values or self.alone_cores:
+            self._check()
+
+    def _check(self) -> None:
+        finite("session.run_values", *self.run_values)
+        finite("session.half_widths", *self.half_widths)
+        finite("session.quantiles", *self.quantiles)
+        finite("session.sm_clocks_hz", *self.sm_clocks_hz)
+        finite("session.alone_values", *self.alone_values)
         run_count = len(self.run_values)
         for name, several, process_count in (
             ("cores", self.cores, run_count),

@@ -688,6 +688,34 @@ def test_garbage_of_before_is_not_that_of_the_calls(
     assert timing.garbage.objects_count == 0
 
 
+def test_the_first_sweep_counts_the_garbage_of_the_calls_alone(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """It may be the only one, and finds what other code has left before as well."""
+
+    def fn() -> None:
+        clock.advance(MS)
+        for _ in range(120):
+            cycle: list[object] = []
+            cycle.append(cycle)
+
+    gc.collect(1)
+    others: list[list[object]] = [[] for _ in range(90)]
+    for each in others:
+        each.append(each)
+    del each, others
+    then = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)  # The seventh call has more before it.
+    try:
+        timing = host.measure(TimedCall(fn=fn, iterations=5), stop=StopAt())
+    finally:
+        gc.set_threshold(*then)
+
+    assert timing.garbage is not None
+    found_count = timing.garbage.objects_count * 5
+    assert 6 * 120 <= found_count < 6 * 120 + 90
+
+
 def test_garbage_is_left_where_the_test_wants_it(
     clock: FakeClock, host: HostCollector
 ) -> None:
