@@ -212,3 +212,35 @@ def test_tests_are_measured_where_no_descriptor_is_left(project: Project) -> Non
     assert ended.returncode == 0, ended.stdout + ended.stderr
     records = project.report()["records"]
     assert [bool(record["series"]) for record in records] == [True] * 2
+
+
+ASSERTING = """
+    import resource
+
+
+    def work():
+        return sum(range(2000))
+
+    def test_asserts(gpuperf):
+        perf = gpuperf.measure(work)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            assert perf.time > 10
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
+def test_an_assert_fails_by_itself_where_no_descriptor_is_left(
+    project: Project,
+) -> None:
+    """What explains it cannot be loaded, and pytest explains it."""
+    project.write(ASSERTING)
+    ended = project.spawn("-q")
+
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "assert perf.time > 10" in ended.stdout
+    assert "AssertionError" in ended.stdout
+    assert "Too many open files" not in ended.stdout

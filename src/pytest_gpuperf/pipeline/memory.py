@@ -745,10 +745,12 @@ class Memory:
             raise self._unsent(changes, error) from None
 
     def _under_key(self, change: StoreChange) -> StoreChange:
+        key = self._stored_key(change.key)
+        if key == change.key:  # The usual case.
+            return change
         from pytest_gpuperf.baseline.changes import Append, Restart
 
-        key = self._stored_key(change.key)
-        if key == change.key or not isinstance(change, (Append, Restart)):
+        if not isinstance(change, (Append, Restart)):
             return change
         return replace(change, record=replace(change.record, key=key))
 

@@ -1,4 +1,4 @@
-"""Rules of collect.devices."""
+"""Rules of collect.devices, collect.listed_devices and collect.chip_limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""measure.assemble: a recorded loop becomes the values of a record."""
+"""measure.loop_record: a recorded loop becomes the values of a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""measure.observers: a measurement's part of the time line, on a ring that a test writes."""
+"""measure.time_lines: a measurement's part of the time line, on a ring that a test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""report.words: every outcome, reason and case has its words, for each surface."""
+"""report.words, report.sentences: every outcome, reason and case has its words, for each surface."""
 
 from __future__ import annotations
 
