@@ -33,6 +33,7 @@ from pytest_gpuperf.model.metric import Better, Combine, Family, Metric, metric_
 from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import (
     COMPARED_SESSIONS,
+    OVERSUBSCRIBED,
     BoundClass,
     Kind,
     Record,
@@ -47,10 +48,9 @@ from pytest_gpuperf.model.verdict import BaselineSpan
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
 NO_NOTES: Mapping[str, str] = MappingProxyType({})
-# The test has several threads, and more threads could run than there are cores.
-OVERSUBSCRIBED = "oversubscribed"
+SEVERAL_THREADS = "several-threads"
 # The times of these tests depend on the other work of the machine.
-WAITING = frozenset({"waits", "several-threads", OVERSUBSCRIBED})
+WAITING = frozenset({"waits", SEVERAL_THREADS, OVERSUBSCRIBED})
 _COUNT = "launches.count"
 # Getters, because a comprehension of each test is a call.
 _VALUE, _SESSION, _CHOICE = (

@@ -6,13 +6,9 @@ import math
 from statistics import median, median_low
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge.case import (
-    OVERSUBSCRIBED,
-    Case,
-    Policy,
-)
+from pytest_gpuperf.judge.case import SEVERAL_THREADS, Case, Policy
 from pytest_gpuperf.model.change import Change, Comparison
-from pytest_gpuperf.model.record import BoundClass
+from pytest_gpuperf.model.record import OVERSUBSCRIBED, BoundClass, SessionValue
 from pytest_gpuperf.model.verdict import SeenValue
 
 if TYPE_CHECKING:
@@ -39,6 +35,10 @@ _INTERRUPTED = (
 _UNINTERRUPTED = (
     "the samples of most stored sessions were interrupted, those of this run were not:"
     " other programs had emptied the caches"
+)
+_SHARED_THEN = (
+    "in most stored sessions its threads shared the cores with other programs, and in this"
+    " run they did not"
 )
 # The load that a neighbour puts on a disk or a core varies.
 _NEAR_WAITING = math.log1p(0.25)
@@ -128,9 +128,20 @@ def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
 
 
 def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> str:
-    """Return the note about threads that shared the cores, or ""."""
+    """
+    Return the sentence on threads that shared the cores now, or in stored sessions, or "".
+
+    Threads that pass a lock to one another are slower on two cores than on one that they
+    share, so that a test can become slower because the machine has less to do.
+    """
     fresh = {} if confirmation is None else confirmation.notes
-    return case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED) or ""
+    text = case.notes.get(OVERSUBSCRIBED) or fresh.get(OVERSUBSCRIBED)
+    if text is not None:
+        return text
+    if SEVERAL_THREADS not in case.notes and SEVERAL_THREADS not in fresh:
+        return ""
+    stored = case.stored.values.interrupted
+    return _SHARED_THEN if 2 * sum(stored) > len(stored) else ""
 
 
 def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
@@ -201,9 +212,7 @@ def text_of_interruptions(
     What runs in between empties the caches. The processor's time of interrupted samples has
     the time to fill them, and that of others has not.
     """
-    current = case.current
-    if confirmation is not None and confirmation.value is not None:
-        current = confirmation.value
+    current = _decisive(case, confirmation)
     if current is None or current.interrupted != (worsening > 0):
         return ""
     stored = case.stored.values.interrupted
@@ -212,6 +221,13 @@ def text_of_interruptions(
     if current.interrupted:
         return "" if all(stored) else _INTERRUPTED
     return _UNINTERRUPTED if 2 * sum(stored) > len(stored) else ""
+
+
+def _decisive(case: Case, confirmation: Confirmation | None) -> SessionValue | None:
+    """Return the value of the fresh processes, or of the suite if there were none."""
+    if confirmation is not None and confirmation.value is not None:
+        return confirmation.value
+    return case.current
 
 
 def _seen(case: Case, session_id: str, *, alone: bool = False) -> SeenValue:

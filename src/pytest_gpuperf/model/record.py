@@ -123,6 +123,8 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
 HOLDS_LAUNCH = "holds-launch"
 # The note on samples during which something else ran on their processor.
 INTERRUPTED = "interrupted"
+# The note on threads of a call that had to share the cores with those of other programs.
+OVERSUBSCRIBED = "oversubscribed"
 # The doubt about work of other threads and processes.
 WORK_ELSEWHERE = "work-elsewhere"
 # Doubts that a call did the work that its test means. With `--gpuperf-strict` a limit is
@@ -393,7 +395,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         accepted: The level of the series when it was last accepted, or None if unknown.
 
         interrupted: Whether most processes had to count interrupted samples, by the time
-            of the processor.
+            of the processor, or had threads that shared the cores with other programs.
     """
 
     metric: str
@@ -498,7 +500,8 @@ def _are_interrupted(records: Iterable[Record]) -> bool:
     for record in records:
         balance -= 1
         for note in record.notes:
-            if note.code == INTERRUPTED:
+            # A call with several threads has the one note, any other call the other.
+            if note.code in {INTERRUPTED, OVERSUBSCRIBED}:
                 balance += 2
     return balance > 0
 

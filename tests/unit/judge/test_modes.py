@@ -340,18 +340,48 @@ def test_uninterrupted_samples_are_no_gain_beside_interrupted_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "noted", "whole", "expected"),
+    ("code", "sessions", "outcome"),
     [
-        (Source.HOST, 2, 1, True),
-        (Source.HOST, 1, 1, False),
-        (Source.CUPTI, 2, 0, False),  # of a device, which nothing interrupts
+        ("several-threads", 5, Outcome.INCONCLUSIVE),
+        ("several-threads", 4, Outcome.REGRESSED),  # as many did not
+        ("waits", 8, Outcome.REGRESSED),  # one thread
+    ],
+)
+def test_threads_that_shared_cores_in_stored_sessions_do_not_regress(
+    code: str, sessions: int, outcome: Outcome
+) -> None:
+    """Those that pass a lock to one another are slower where each has a core of its own."""
+    subject = with_interrupted(case(1.85, FAST, notes={code: "text"}), 0, sessions)
+    verdict = confirmed(subject, 1.85)
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.INCONCLUSIVE:
+        assert verdict.cause is Cause.NOISY_MACHINE
+        assert verdict.evidence is not None
+        assert "shared the cores with other programs" in verdict.evidence.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "source", "noted", "whole", "expected"),
+    [
+        ("interrupted", Source.HOST, 2, 1, True),
+        ("oversubscribed", Source.HOST, 2, 1, True),
+        ("several-threads", Source.HOST, 2, 1, False),
+        ("interrupted", Source.HOST, 1, 1, False),
+        (
+            "interrupted",
+            Source.CUPTI,
+            2,
+            0,
+            False,
+        ),  # of a device, which nothing interrupts
     ],
 )
 def test_most_processes_decide_whether_samples_were_interrupted(
-    source: Source, noted: int, whole: int, expected: object
+    code: str, source: Source, noted: int, whole: int, expected: object
 ) -> None:
     """One interrupted process of three leaves the median alone."""
-    note = Note(code="interrupted", text="the machine was busy", doubt=True)
+    note = Note(code=code, text="the machine was busy", doubt=True)
     records = [record(notes=(note,))] * noted + [record()] * whole
     found = SessionValue.of([estimate(1.0, source=source)] * len(records), records)
 

@@ -6,7 +6,7 @@ import statistics
 
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.environment import thread_limits
-from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.model.record import OVERSUBSCRIBED, Note
 
 # A look takes some 3 us.
 _LOOK_EVERY_NS = 1_000_000
@@ -54,4 +54,4 @@ class CoreContention:
             f"threads had to share the cores: {usual_count} runnable threads, those of the"
             f" call among them, on {self._core_count} cores{limits}"
         )
-        return (Note(code="oversubscribed", text=text),)
+        return (Note(code=OVERSUBSCRIBED, text=text),)
