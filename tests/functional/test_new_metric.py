@@ -57,7 +57,8 @@ BASELINES = """
 from pathlib import Path
 
 from pytest_gpuperf.baseline.store import DirectoryStore
-from pytest_gpuperf.baseline.history import Append, stored_record
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.judge.case import case_of
 from pytest_gpuperf.model.environment import Session
 

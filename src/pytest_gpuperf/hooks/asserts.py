@@ -14,8 +14,8 @@ from pytest_gpuperf.hooks.outcomes import advice_lines
 from pytest_gpuperf.hooks.tracebacks import frames_of
 from pytest_gpuperf.model.verdict import FailedComparison
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.asserted import assert_lines, safe_repr
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import assert_lines, safe_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -511,6 +511,10 @@ class Measuring:
         A fixture may replace the file system while its tests run.
         """
         site = self.bench.site
+        tests = [test for _, test in self._marked]
+        # The measurements of other tests are decoded from the text of their reports.
+        if not all(map(self._may_change, tests)):
+            codec.load_types(Measured)
         replays = site.config.replay is not None
         if replays or site.config.disable or not site.expected.test_ids:
             return
@@ -525,10 +529,6 @@ class Measuring:
             self.config.pluginmanager.unregister(name="gpuperf-leases")
         if self._identifies:
             read_functions([item for item, _ in self._marked])
-        # The measurements of other tests are decoded from the text of their reports.
-        tests = [test for _, test in self._marked]
-        if not all(map(self._may_change, tests)):
-            codec.load_types(Measured)
         if not self.judging:
             return
         # A worker gets the commit from its controller.

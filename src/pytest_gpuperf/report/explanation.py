@@ -1,4 +1,4 @@
-"""Explanations of failed or undecided tests: the verdict, a plain assert, the next commands."""
+"""Explanations of failed or undecided tests: the verdict and the next commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from pytest_gpuperf.model.checkout import is_of
 from pytest_gpuperf.model.environment import TEST
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
-from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import (
     FAILING,
     BaselineSpan,
@@ -65,10 +64,9 @@ _SHOWN_NAMES = 8
 _SHOWN_FACTS = 6
 # An interval more than 10 times as wide as the value or the change bounds neither.
 _WIDE = 10.0
-# Characters of an operand that is not a number.
-_LONGEST_REPR = 200
+
 # From this factor on, percentages would be in the thousands and unreadable.
-_MANY_TIMES = 10.0
+MANY_TIMES = 10.0
 
 # Options that decide what a run measures and how it judges.
 _JUDGING = (
@@ -476,7 +474,7 @@ def _subject(verdict: Verdict) -> str:
     kernel = verdict.estimate.kernel if verdict.estimate is not None else None
     if kernel is None and verdict.limit is not None:
         kernel = verdict.limit.kernel
-    return shorten(_name(verdict.metric, kernel), _NAME_WIDTH)
+    return shorten(metric_name(verdict.metric, kernel), _NAME_WIDTH)
 
 
 def _limit_evidence(verdict: Verdict) -> str:
@@ -498,7 +496,7 @@ def _limit_evidence(verdict: Verdict) -> str:
     if estimate.unit in {"fraction", "%"}:
         return text
     ratio = estimate.value / limit.threshold
-    if ratio >= _MANY_TIMES:
+    if ratio >= MANY_TIMES:
         return f"{text}, {ratio:.0f} times the limit"
     share = abs(estimate.value - limit.threshold) / abs(limit.threshold)
     return f"{text}, missed by {display.change(share, limits=(0.0,), signed=False)}"
@@ -746,98 +744,6 @@ def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ..
     )
 
 
-def assert_lines(
-    op: str,
-    left: object,
-    right: object,
-    *,
-    left_estimate: Estimate | None = None,
-    right_estimate: Estimate | None = None,
-) -> list[str]:
-    """
-    Return the lines about a failed plain assert on measured values. Never raises.
-
-    Args:
-        op: The operator, as `<=`.
-
-        left: The left operand. A number is in the unit of the measured operand.
-
-        right: The right operand.
-
-        left_estimate: The measurement on the left, or None for any other operand.
-
-        right_estimate: The measurement on the right, or None for any other operand.
-
-    Returns:
-        The comparison with units, then the source of each measured operand.
-    """
-    measured = left_estimate or right_estimate
-    operator = escape(op)
-    if measured is None:
-        return [f"{safe_repr(left)} {operator} {safe_repr(right)}"]
-    first, second = _finite(left), _finite(right)
-    numbers = (first, second)
-    texts = ["" if n is None else display.value(n, measured.unit) for n in numbers]
-    if first is not None and second is not None:
-        is_limit = right_estimate is None
-        texts = [*display.pair(first, second, measured.unit, is_limit=is_limit)]
-    parts, origins = [], []
-    for operand, number, text, estimate in (
-        (left, first, texts[0], left_estimate),
-        (right, second, texts[1], right_estimate),
-    ):
-        part = text or safe_repr(operand)
-        if estimate is not None:
-            name = _name(estimate.metric, estimate.kernel)
-            origin = display.value(estimate.value, estimate.unit)
-            spread = display.spread(estimate)
-            if spread and estimate.low is not None and estimate.high is not None:
-                ends = display.interval(estimate.low, estimate.high, estimate.unit)
-                origin += f" {spread} ({ends})"
-            samples = display.plural(estimate.sample_count, "sample")
-            source = f"{estimate.label.value} by {escape(estimate.source)}"
-            origins.append(f"    {name}: {origin}, {samples}, {source}")
-            if number is not None and number != estimate.value:
-                suffixes = {estimate.low: ".low", estimate.high: ".high"}
-                name += suffixes.get(number, "")
-            part = f"{name} {part}"
-        parts.append(part)
-    compared = f"{parts[0]} {operator} {parts[1]}"
-    return [compared, *origins, *_difference(op, first, second)]
-
-
-def _difference(op: str, left: float | None, right: float | None) -> list[str]:
-    """Return the relative difference as a line, or an empty list if it has no meaning."""
-    if left is None or not right or op not in {"<", "<=", ">", ">=", "=="}:
-        return []
-    fraction = (left - right) / abs(right)
-    if not math.isfinite(fraction):
-        return []
-    if left / right >= _MANY_TIMES:
-        return [f"    {left / right:.0f} times as much"]
-    return [f"    off by {display.change(fraction, limits=(0.0,))}"]
-
-
-def _name(metric: str, kernel: str | None) -> str:
+def metric_name(metric: str, kernel: str | None) -> str:
+    """Return the name of a metric, with the kernel of its value."""
     return escape(metric if kernel is None else f'{metric}["{kernel}"]')
-
-
-def _finite(operand: object) -> float | None:
-    """Return a finite number as a float, or None for anything else."""
-    if isinstance(operand, bool) or not isinstance(operand, (int, float)):
-        return None
-    try:
-        number = float(operand)
-    except (OverflowError, ValueError, TypeError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def safe_repr(operand: object) -> str:
-    """Return an operand as text. Never raises."""
-    try:
-        text = repr(operand)
-    except Exception:  # noqa: BLE001 - a foreign repr may raise anything
-        text = f"<{type(operand).__name__}>"
-    clean = escape(text)
-    return clean if len(clean) <= _LONGEST_REPR else f"{clean[:_LONGEST_REPR]}…"

@@ -314,7 +314,8 @@ def database_of(place: str) -> str:
 WRITER = """
 import sys
 from pathlib import Path
-from pytest_gpuperf.baseline.store import Append, open_store
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.store import open_store
 from unit.baseline.samples import session, stored
 place, root, writer, count = sys.argv[1:]
 store = open_store(place, root, create=True)

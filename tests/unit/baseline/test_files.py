@@ -106,7 +106,8 @@ def test_a_kill_at_any_time_loses_nothing_stored(seed: int, tmp_path: Path) -> N
 
 FULL = """
 import resource, sys
-from pytest_gpuperf.baseline.store import Append, open_store
+from pytest_gpuperf.baseline.changes import Append
+from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.errors import BaselineError
 from unit.baseline.samples import stored
 store = open_store(sys.argv[1], "/")

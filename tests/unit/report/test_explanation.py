@@ -19,8 +19,8 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
 )
 from pytest_gpuperf.report import words
+from pytest_gpuperf.report.asserted import assert_lines
 from pytest_gpuperf.report.explanation import (
-    assert_lines,
     command_text,
     commands,
     completed,
