@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+# The only private import. pytest has no public way to run a test without logging its
+# reports.
+from _pytest.runner import runtestprotocol  # noqa: TID251 - see above
+
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.session import collection_digest, new_session
@@ -562,10 +566,6 @@ class Measuring:
         test = self._test if item is self._item else self._look_up(item)
         if test is None or not (test.may_change or self._may_change(test)):
             return None
-        # The only private import. pytest has no public way to run a test without
-        # logging its reports.
-        from _pytest.runner import runtestprotocol  # noqa: TID251 - see above
-
         # pytest makes the text anew each time.
         hook, node_id, location = item.ihook, item.nodeid, item.location
         hook.pytest_runtest_logstart(nodeid=node_id, location=location)

@@ -235,6 +235,8 @@ class SessionList:
 # The cases of a run share few lists. A list keeps its sessions, so that no id is used again.
 _LISTS: dict[tuple[tuple[int, ...], tuple[str | None, ...]], SessionList] = {}
 _MOST_LISTS = 1024
+# By the facts of two records, which are kept for the same reason: both, and what differs.
+_APART: dict[tuple[object, ...], tuple[object, object, Facts]] = {}
 
 
 def session_list(
@@ -842,18 +844,13 @@ def _apart(
 
     These are hard facts, parameters, the unit and the direction.
     """
-    metric, source = like.metric, like.source
-    facts = facts_of(now.facts, metric, source)
     # The sessions of one machine share their facts, and those of a file are one object.
-    apart: dict[tuple[int, int], dict[str, tuple[str, str]]] = {}
+    apart: dict[tuple[int, int], Facts] = {}
     found: list[Facts] = []
     for then, value in pairs:
         place = id(then.facts), then.schema_version
         if place not in apart:
-            of_then = facts_of(then.facts, metric, source)
-            apart[place] = differences_from_stored(
-                facts, of_then, version=then.schema_version, across=across
-            )
+            apart[place] = _facts_apart(like, now, then, across)
         own: dict[str, tuple[str, str]] = {}
         if (
             now.parameters_digest != then.parameters_digest
@@ -875,6 +872,32 @@ def _apart(
         shared = apart[place]
         found.append({**own, **shared} if own else shared)
     return found
+
+
+def _facts_apart(
+    like: Estimate | SessionValue,
+    now: Record | StoredRecord,
+    then: StoredRecord,
+    across: Collection[str],
+) -> Facts:
+    """Return the hard facts that differ, found once for all tests that share them."""
+    name = (
+        *(id(now.facts), id(then.facts), like.metric, like.source),
+        *(then.schema_version, frozenset(across)),
+    )
+    known = _APART.get(name)
+    if known is None:
+        differing = differences_from_stored(
+            facts_of(now.facts, like.metric, like.source),
+            facts_of(then.facts, like.metric, like.source),
+            version=then.schema_version,
+            across=across,
+        )
+        if len(_APART) >= _MOST_LISTS:
+            _APART.clear()
+        # The facts are kept, because an id is that of a living object.
+        known = _APART[name] = now.facts, then.facts, differing
+    return known[2]
 
 
 def _stored(pairs: Sequence[_Pair]) -> StoredValues:

@@ -176,9 +176,13 @@ def _check_schema(schema: object, path: str, remedy: str) -> None:
     raise RecordError(f"it is {kind}, not a run", path=path, remedy=remedy)
 
 
+# Made once, because a run writes each of its tests.
+_ENCODER = msgspec.json.Encoder(enc_hook=encodable)
+
+
 def to_text(value: object) -> str:
     """Return a record as JSON text, for other processes."""
-    return msgspec.json.encode(value, enc_hook=encodable).decode()
+    return _ENCODER.encode(value).decode()
 
 
 def load_types(kind: type) -> None:

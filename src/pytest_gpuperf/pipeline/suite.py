@@ -603,13 +603,16 @@ class Suite:
         """Return the header of the run."""
         # CUPTI also records device activity, so counters alone do not show which
         # collectors were used for that.
-        used = {
-            e.source
-            for record in self.records()
-            for e in record.estimates
-            if e.source != Source.CUPTI
-            or family_of(e.metric, e.source) is not Family.COUNTER
-        }
+        used: set[str] = set()
+        for record in self.records():
+            for e in record.estimates:
+                if e.source in used:  # A run has thousands of estimates.
+                    continue
+                if (
+                    e.source != Source.CUPTI
+                    or family_of(e.metric, e.source) is not Family.COUNTER
+                ):
+                    used.add(e.source)
         choice = self.site.choice(used)
         notes = (*choice.notes, *self.site.remarks())
         return Header(

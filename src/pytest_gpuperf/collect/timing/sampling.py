@@ -277,7 +277,9 @@ class CallSampler:
         instruments = self._instruments
         if self._doubts is not None:
             self._doubts.before_first()
-        before = ThreadPresence(instruments.clock)
+        fixed_count = self._request.iterations
+        # Only the first of a fixed number of calls may be a sample.
+        before = None if fixed_count is None else ThreadPresence(instruments.clock)
         used_before = self._choose_device()
         batch = self._warm_call()
         elapsed_ns = batch.elapsed_ns
@@ -298,7 +300,6 @@ class CallSampler:
                 loaded=batch.loaded,
             )
         self._contract.very_first_output(self._output, on_device=self.on_device)
-        fixed_count = self._request.iterations
         may_count = fixed_count is not None and not (batch.loaded or self.on_device)
         self._presence = ThreadPresence(instruments.clock)
         if not self.is_slow:
@@ -1010,9 +1011,10 @@ def _timed_waiting(
 
 
 def _parts() -> list[object]:
-    """Return the code that takes samples."""
+    """Return the code that takes samples. Only the first parts are written in Python."""
     parts = [*map(getattr, _OWNERS, _NAMES)]
-    return [*parts, *map(getattr, parts, repeat("__code__"), repeat(None))]
+    codes = map(getattr, parts[:_IN_PYTHON_COUNT], repeat("__code__"), repeat(None))
+    return [*parts, *codes]
 
 
 _OWNERS = (
@@ -1024,6 +1026,7 @@ _NAMES = (
     *("_timed", "_timed_waiting", "sample", "_take", "_reading_of"),
     *("now_ns", "thread_cpu_ns"),
 )
+_IN_PYTHON_COUNT = 5
 # Taken when this module is loaded, which is before anything can replace a part of it.
 _AS_LOADED = _parts()
 _REPLACED = Note(
