@@ -68,7 +68,7 @@ def theoretical_occupancy(
         limiter is then the resource that forbids the block.
 
     Example:
-        >>> from pytest_gpuperf.collect.devices import chip_limits
+        >>> from pytest_gpuperf.collect.chip_limits import chip_limits
         >>> theoretical_occupancy(
         ...     registers_count=77,
         ...     threads_per_block=128,
