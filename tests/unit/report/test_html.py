@@ -157,6 +157,24 @@ def test_templates_are_compiled_once(
     assert html_bytes(runs.gpu_run()) == page
 
 
+def test_templates_trust_only_the_page_s_own_files_and_macros() -> None:
+    """Whatever else a template writes is escaped, as the texts in a macro are."""
+    folder = Path(html.__file__).with_name("templates")
+    texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.j2")]
+    macros = {name for text in texts for name in re.findall(r"% macro (\w+)", text)}
+    trusted = [
+        re.fullmatch(r"(?:f\.)?(\w+)(\(.*\))?", trust, re.DOTALL)
+        for text in texts
+        for trust in re.findall(r"\{\{ ((?:(?!\}\}).)*?)\|safe\b", text, re.DOTALL)
+    ]
+
+    assert sum(text.count("safe") for text in texts) == len(trusted)
+    for trust in trusted:
+        assert trust is not None
+        name, called = trust.groups()
+        assert name in (macros if called else {"style", "script", "unscripted"})
+
+
 @pytest.mark.parametrize("writes", [True, False])
 def test_templates_that_cannot_be_kept_are_compiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, writes: bool

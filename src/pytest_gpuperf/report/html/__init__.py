@@ -121,19 +121,19 @@ def _environment() -> jinja2.Environment:
 
     # Places and names repeat.
     @functools.lru_cache(maxsize=8192)
-    def of_text(text: str) -> Markup:
-        return escaped(escape(text))
+    def of_text(text: str) -> str:
+        return str(escaped(escape(text)))
 
     def visible(value: object) -> object:
         kind = type(value)
         if kind is str:
             return of_text(value)
-        return value if kind is Markup else escaped(value)
+        return value if kind is Markup else str(escaped(value))
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         bytecode_cache=_byte_code(),
-        autoescape=True,
+        autoescape=False,  # noqa: S701 - `visible` escapes all that is written
         undefined=jinja2.StrictUndefined,
         finalize=visible,
         trim_blocks=True,
@@ -147,8 +147,10 @@ def _environment() -> jinja2.Environment:
 def _byte_code() -> jinja2.BytecodeCache:
     import jinja2
 
-    # The byte code of one release need not suit another.
-    suffix = f".{sys.implementation.cache_tag}.jinja-{jinja2.__version__}.pyc"
+    # The byte code of one release need not suit another, and that of templates which
+    # Jinja2 escapes itself would escape twice.
+    release = f"{sys.implementation.cache_tag}.jinja-{jinja2.__version__}"
+    suffix = f".{release}.visible.pyc"
 
     class ByteCode(jinja2.BytecodeCache):
         def get_cache_key(self, name: str, filename: str | None = None) -> str:
