@@ -21,7 +21,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
         from pytest_gpuperf import startup
     finally:
         sys.meta_path.remove(PathFinder)
-    startup.register(pluginmanager)
+    startup.register(pluginmanager, startup)
 
 
 def __dir__() -> list[str]:

@@ -48,14 +48,21 @@ class PackageFinder:
         return PathFinder.find_spec(fullname, path, target) if ours else None
 
 
-def register(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register the hooks of this module and those that other plugins may implement."""
+def register(pluginmanager: pytest.PytestPluginManager, startup: ModuleType) -> None:
+    """
+    Register the hooks of this module, and those that other plugins may implement.
+
+    Args:
+        pluginmanager: Pytest's own.
+
+        startup: This module. A nested pytest may have removed it from `sys.modules`.
+    """
     sys.meta_path.insert(0, PackageFinder)
     # This also ends runs with wrong options, for which pytest calls no hook.
     config: Any = pluginmanager.get_plugin("pytestconfig")
     config.add_cleanup(_leave_imports)
     pluginmanager.add_hookspecs(hookspecs)
-    pluginmanager.register(sys.modules[__name__], "gpuperf-startup")
+    pluginmanager.register(startup, "gpuperf-startup")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -222,12 +229,9 @@ def _start(config: pytest.Config) -> None:
     # itself.
     if any(map(config.pluginmanager.has_plugin, _OBJECTS)):
         return
-    from pytest_gpuperf.model.frozen import collector_paused
+    from pytest_gpuperf import hooks
 
-    with collector_paused():  # A hundred modules are loaded, and none leaves garbage.
-        from pytest_gpuperf import hooks
-
-        _measuring[-1] = hooks.register(config)
+    _measuring[-1] = hooks.register(config)
 
 
 def __dir__() -> list[str]:

@@ -89,7 +89,7 @@ KNOWN = (
     "an earlier test has sorted the input, or the function knows its usual input, with"
     " `make=` and `reference=` in the marker"
 )
-REORDERED = "an earlier test or a fixture has sorted or emptied a list or an array of the module"
+REORDERED = "an earlier test or a fixture has sorted a list or an array of the module"
 UNITS = "an assert compares seconds with a number of microseconds"
 BEFORE = (
     "the work was done before the first call in another way: at import, in a fixture, by an"
@@ -845,17 +845,6 @@ TRICKS: dict[str, tuple[str, str]] = {
         def test_it(gpuperf): gpuperf.measure(f)
         """,
     ),
-    "list_emptied_before": (
-        REORDERED,
-        """
-        Y = X.copy()
-        @pytest.fixture(autouse=True, scope="module")
-        def earlier():
-            while Y: Y.pop()
-        @fast
-        def test_it(gpuperf): gpuperf.measure(lambda: sorted(Y))
-        """,
-    ),
     "seconds": (
         UNITS,
         """
@@ -1498,6 +1487,17 @@ HONEST: dict[str, str] = {
         def earlier(): random.Random(2).shuffle(Y)
         @honest
         def test_it(gpuperf): gpuperf.measure(sorted, Y, check=check)
+        """,
+    "redirected_by_a_fixture": """
+        TARGETS = ["production.txt"]
+        @pytest.fixture(autouse=True, scope="module")
+        def earlier(tmp_path_factory):
+            TARGETS[0] = str(tmp_path_factory.mktemp("data") / "trial.txt")
+        def f():
+            assert TARGETS[0] != "production.txt"
+            with open(TARGETS[0], "w") as file: return file.write("x")
+        @honest
+        def test_it(gpuperf): gpuperf.measure(f)
         """,
     "cut_by_a_fixture": """
         Y = X.copy()

@@ -226,21 +226,32 @@ ASSERTING = """
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
         try:
-            assert perf.time > 10
+            assert perf.time > 10.0
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    def test_lacks_a_value(gpuperf):
+        perf = gpuperf.measure(work)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            assert perf.energy < 1.0
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
-def test_an_assert_fails_by_itself_where_no_descriptor_is_left(
+def test_asserts_and_missing_values_are_explained_without_descriptors(
     project: Project,
 ) -> None:
-    """What explains it cannot be loaded, and pytest explains it."""
+    """What explains them is loaded before any test runs."""
     project.write(ASSERTING)
-    ended = project.spawn("-q")
+    ended = project.spawn("-q", "--gpuperf-json=run.json")
 
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert "assert perf.time > 10" in ended.stdout
-    assert "AssertionError" in ended.stdout
+    assert "1 failed, 1 skipped" in ended.stdout
+    assert "test_asserts - assert time " in ended.stdout
     assert "Too many open files" not in ended.stdout
+    (missed,) = project.report()["missed"]
+    assert missed["key"]["test_id"].endswith("test_asserts")

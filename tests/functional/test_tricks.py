@@ -30,7 +30,7 @@ TOLD = {
     *("batches_of_a_loader", "busy_thread_beside", "compiled_once"),
     *("flushes_each_tenth", "graph_with_a_slow_method", "memo_by_design"),
 }
-MOST_TRICKS = 117
+MOST_TRICKS = 116
 # Doubts that decide no limit.
 SHOWN = {"background-work", "far-limit"}
 

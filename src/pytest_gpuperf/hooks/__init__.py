@@ -29,18 +29,25 @@ def register(config: pytest.Config) -> Measuring | None:
     A worker measures. A controller judges once a test has measured. The only process of
     a run does both. A child run measures and writes the results to a file.
     """
-    manager = config.pluginmanager
     if options.is_controller(config) and not options.is_active(config):
         from pytest_gpuperf.hooks.controller import Controller
 
-        manager.register(Controller(config), "gpuperf-gate")
+        config.pluginmanager.register(Controller(config), "gpuperf-gate")
         return None
     # Imported here, because this is the first use of these packages.
+    from pytest_gpuperf.model.frozen import collector_paused
+
+    with collector_paused():  # A hundred modules are loaded, and none leaves garbage.
+        return _register_measuring(config)
+
+
+def _register_measuring(config: pytest.Config) -> Measuring:
     from pytest_gpuperf.hooks.identity import Identity
     from pytest_gpuperf.hooks.measuring import Leases, Measuring
     from pytest_gpuperf.measure.bench import bench_of
     from pytest_gpuperf.pipeline.memory import Memory
 
+    manager = config.pluginmanager
     if options.is_child(config):
         from pytest_gpuperf.hooks.child import Child
 

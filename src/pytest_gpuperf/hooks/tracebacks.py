@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
+_STANDARD = f"{Path(os.__file__).parent}{os.sep}"
 
 
 def hide_own_frames(error: BaseException) -> None:
@@ -69,11 +69,4 @@ def _is_ours(frame: TracebackType) -> bool:
 
 def _is_stdlib(frame: TracebackType) -> bool:
     name = frame.tb_frame.f_code.co_filename
-    return name.startswith(_stdlib()) and "-packages" not in name
-
-
-@functools.cache
-def _stdlib() -> str:
-    import sysconfig
-
-    return sysconfig.get_path("stdlib")
+    return name.startswith(_STANDARD) and "-packages" not in name

@@ -37,15 +37,21 @@ _UNINTERRUPTED = (
     " other programs had emptied the caches"
 )
 _SHARED_THEN = (
-    "in most stored sessions its threads shared the cores with other programs, and in this"
-    " run they did not"
+    "in most stored sessions other programs ran beside it, and in this run they did not:"
+    " threads that share cores take other times"
 )
+# An unchanged pool of threads took 1.95 times as long without other programs.
+_MOST_SHARED = 1.5
 # The load that a neighbour puts on a disk or a core varies.
 _NEAR_WAITING = math.log1p(0.25)
 _WAITING = frozenset({BoundClass.DISK, BoundClass.WAIT})
 # Beside busy programs, unchanged tests that wait for a disk took 12 and 24 times as long in
 # the suite, and 1.1 and 1.5 times in fresh processes. Slower code differed by 1.3 at most.
 _FAR_APART = 2.0
+# Processes that all confirm a slowdown of this size show one of the code.
+_MOST_CONFIRMED = 1.0
+# Times as slow as a test may be where the disk's workloads became faster.
+_MOST_OTHER_WAY = 1.5
 
 
 def seen_before(
@@ -127,7 +133,9 @@ def _seen_alone(comparison: Comparison, usual: float, sign: float) -> str:
     return session_id if level > 0 and now <= level + near else ""
 
 
-def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> str:
+def text_of_oversubscription(
+    case: Case, confirmation: Confirmation | None, worsening: float
+) -> str:
     """
     Return the sentence on threads that shared the cores now, or in stored sessions, or "".
 
@@ -141,7 +149,8 @@ def text_of_oversubscription(case: Case, confirmation: Confirmation | None) -> s
     if SEVERAL_THREADS not in case.notes and SEVERAL_THREADS not in fresh:
         return ""
     stored = case.stored.values.interrupted
-    return _SHARED_THEN if 2 * sum(stored) > len(stored) else ""
+    is_usual = worsening < _MOST_SHARED and 2 * sum(stored) > len(stored)
+    return _SHARED_THEN if is_usual else ""
 
 
 def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
@@ -163,7 +172,8 @@ def text_of_disk(shift: float, worsening: float, policy: Policy) -> str:
     is_explained = 0 < worsening <= most or most <= worsening < 0
     if shift < 0 < worsening:
         # The test's change by itself, against that of the workloads the other way.
-        is_explained = (1 + worsening) * (1 + shift) <= 1 / (1 + shift)
+        most = min(1 / (1 + shift), _MOST_OTHER_WAY)
+        is_explained = (1 + worsening) * (1 + shift) <= most
     if not is_explained or abs(shift) <= policy.disk_shift:
         return ""
     return f"the disk is {1 + shift:.3g} times as slow as in the stored sessions"
@@ -192,7 +202,7 @@ def text_of_waits(case: Case, change: Change, worsening: float) -> str:
     ):
         return ""
     usual_s = median(map(median, usual))
-    if worsening <= 0 or usual_s <= 0:
+    if not 0 < worsening < _MOST_CONFIRMED or usual_s <= 0:
         return ""
     slower = suite.value / usual_s
     if slower <= _FAR_APART * (1 + worsening):

@@ -278,7 +278,7 @@ def _doubt_of(
     alike = seen_before(case, compared, ruling.confirmation, ruling.change)
     if alike:
         return Cause.SEEN_BEFORE, VerdictEvidence(alike=alike)
-    text = text_of_oversubscription(case, ruling.confirmation)
+    text = text_of_oversubscription(case, ruling.confirmation, ruling.worsening)
     if case.bound_class is BoundClass.DISK and not text:
         shift = ruling.change.machine_shift or 0.0
         text = text_of_disk(shift, ruling.worsening, policy)

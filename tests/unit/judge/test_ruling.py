@@ -97,6 +97,7 @@ def test_the_limit_itself_is_allowed(sign: int, *, exact: bool) -> None:
         (24.0, 0.5, BoundClass.WAIT, Outcome.INCONCLUSIVE),
         (2.3, 0.2, BoundClass.DISK, Outcome.REGRESSED),
         (12.0, 9.0, BoundClass.DISK, Outcome.REGRESSED),
+        (12.0, 1.1, BoundClass.DISK, Outcome.REGRESSED),  # as slow as no wait makes it
         (12.0, 0.2, BoundClass.HOST, Outcome.REGRESSED),
     ],
 )

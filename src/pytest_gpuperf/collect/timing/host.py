@@ -548,7 +548,7 @@ class _Sweeper:
 
     Other code leaves garbage before a measurement. To collect it then would take as long
     as all other collections of a run with short tests, whose calls leave none. So the
-    first sweep takes it off.
+    first sweep takes off what may be of other code, and may count too few objects.
 
     Args:
         now_ns: The clock.
@@ -561,8 +561,9 @@ class _Sweeper:
     ) -> None:
         self._now_ns = now_ns
         self._young_due, self._older_due, _ = thresholds
-        # Young objects of other code, or None after the first sweep.
-        self._left_count: int | None = gc.get_count()[0]
+        # Young objects of other code, or None after the first sweep. `gc.get_count` is
+        # not their number: each older object that was freed makes it smaller.
+        self._left_count: int | None = len(gc.get_objects(0))
 
     def __call__(self) -> tuple[int, int]:
         """Collect garbage if it is due, and return the time [ns] and the number of objects."""
