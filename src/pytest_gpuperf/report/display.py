@@ -603,6 +603,8 @@ def _exact(number: float) -> Decimal:
     return Decimal(repr(float(number))) + 0  # Adding 0 turns minus zero into zero.
 
 
+# A page shows most values several times. Equal numbers of other types need decimals.
+@functools.lru_cache(maxsize=512, typed=True)
 def _quickly(number: float, unit: str, digits: int) -> str:
     """
     Return the text of `value` without decimals, or "" of a value that needs them.

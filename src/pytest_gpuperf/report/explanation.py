@@ -731,9 +731,16 @@ def selecting(
 
 
 def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:
+    return _flags_of(tuple(options.items()), chosen)
+
+
+@functools.lru_cache(maxsize=16)  # All commands of a run have the same options.
+def _flags_of(
+    options: tuple[tuple[str, str], ...], chosen: tuple[str, ...]
+) -> tuple[str, ...]:
     values = {
         name.lstrip("-").replace("_", "-").removeprefix("gpuperf-"): text
-        for name, text in options.items()
+        for name, text in options
     }
     return tuple(
         f"--gpuperf-{name}"

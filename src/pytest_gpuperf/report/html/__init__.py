@@ -125,10 +125,7 @@ def _environment() -> jinja2.Environment:
         return str(escaped(escape(text)))
 
     def visible(value: object) -> object:
-        kind = type(value)
-        if kind is str:
-            return of_text(value)
-        return value if kind is Markup else str(escaped(value))
+        return value if type(value) is Markup else of_text(str(value))
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),

@@ -7,6 +7,7 @@ paper, without a script.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -104,14 +105,21 @@ class LogAxis:
         high = max(high, low * _FLAT)
         air = 0.06 * math.log(high / low)
         self._low, self._high = math.log(low) - air, math.log(high) + air
-        self.ticks = _round_numbers(math.exp(self._low), math.exp(self._high), most)
+        self._most = most
+
+    @functools.cached_property
+    def ticks(self) -> tuple[float, ...]:
+        """The numbers of the ticks, which not every figure draws."""
+        ends = math.exp(self._low), math.exp(self._high)
+        return _round_numbers(*ends, self._most)
 
     def at(self, number: float) -> float:
         """Return the place of a number [share of the width], cut at both ends."""
         share = (math.log(max(number, _SMALLEST)) - self._low) / (
             self._high - self._low
         )
-        return max(0.0, min(1.0, share))
+        # Without calls, because a page asks for tens of places a test.
+        return 0.0 if share <= 0 else min(share, 1.0)
 
 
 class LevelAxis:
@@ -133,7 +141,11 @@ class LevelAxis:
     ) -> None:
         self._across = LogAxis(low, high, most=most)
         self._height_px = height_px
-        self.ticks = self._across.ticks
+
+    @property
+    def ticks(self) -> tuple[float, ...]:
+        """The numbers of the ticks."""
+        return self._across.ticks
 
     def at(self, number: float) -> float:
         """Return the place of a number [px from the top]."""

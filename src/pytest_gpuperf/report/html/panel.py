@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS
@@ -56,8 +57,8 @@ class Judgement(Frozen, frozen=True, kw_only=True):
     bullet: figures.Bullet | None
 
 
-class Value(Frozen, frozen=True, kw_only=True):
-    """One measured value with its origin."""
+class Value(NamedTuple):
+    """One measured value with its origin, which the template takes apart."""
 
     metric: str
     meaning: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from pytest_gpuperf.compute.stats import change_point, quantile, sorted_quantile
 from pytest_gpuperf.model.environment import Session
@@ -76,8 +77,8 @@ class SessionSamples(Frozen, frozen=True, kw_only=True):
         return ()
 
 
-class SampleRow(Frozen, frozen=True, kw_only=True):
-    """A line of the table of samples."""
+class SampleRow(NamedTuple):
+    """A line of the table of samples, which the template takes apart."""
 
     kind: str
     label: str
@@ -87,7 +88,7 @@ class SampleRow(Frozen, frozen=True, kw_only=True):
     box: tuple[str, str] | None
     median: str
     value: str
-    count: str
+    sample_count: str
 
 
 class Samples(Frozen, frozen=True, kw_only=True):
@@ -368,7 +369,7 @@ def _sample_row(
         else None,
         median=typed_percent(median),
         value=display.value(session.value, unit),
-        count="" if session.count is None else str(session.count),
+        sample_count="" if session.count is None else str(session.count),
     )
 
 
