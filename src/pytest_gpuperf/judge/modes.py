@@ -37,15 +37,15 @@ _UNINTERRUPTED = (
     " other programs had emptied the caches"
 )
 _SHARED_THEN = (
-    "in most stored sessions other programs ran beside it, and in this run they did not:"
-    " threads that share cores take other times"
+    "in most stored sessions other programs ran at the same time, and in this run they did"
+    " not: threads that share cores take other times"
 )
 # An unchanged pool of threads took 1.95 times as long without other programs.
 _MOST_SHARED = 1.5
 # The load that a neighbour puts on a disk or a core varies.
 _NEAR_WAITING = math.log1p(0.25)
 _WAITING = frozenset({BoundClass.DISK, BoundClass.WAIT})
-# Beside busy programs, unchanged tests that wait for a disk took 12 and 24 times as long in
+# With busy programs, unchanged tests that wait for a disk took 12 and 24 times as long in
 # the suite, and 1.1 and 1.5 times in fresh processes. Slower code differed by 1.3 at most.
 _FAR_APART = 2.0
 # Processes that all confirm a slowdown of this size show one of the code.
@@ -183,7 +183,7 @@ def text_of_waits(case: Case, change: Change, worsening: float) -> str:
     """
     Return the sentence on a suite that waited far longer than fresh processes, or "".
 
-    Fresh processes confirm a slowdown of the code by one of the same size. Beside busy
+    Fresh processes confirm a slowdown of the code by one of the same size. With busy
     programs, each wait in the suite lasts until the scheduler returns to the test.
 
     Args:

@@ -360,7 +360,7 @@ def test_threads_that_shared_cores_in_stored_sessions_do_not_regress(
     if outcome is Outcome.INCONCLUSIVE:
         assert verdict.cause is Cause.NOISY_MACHINE
         assert verdict.evidence is not None
-        assert "other programs ran beside it" in verdict.evidence.lines[0]
+        assert "other programs ran at the same time" in verdict.evidence.lines[0]
 
 
 @pytest.mark.parametrize(
