@@ -543,10 +543,9 @@ class Measuring:
         if not self.in_worker_process:
             _ = site.session
         if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
-            # These judge and explain while a test runs.
+            # These judge while a test runs.
             import pytest_gpuperf.judge.limit
-            import pytest_gpuperf.pipeline.verdicts
-            import pytest_gpuperf.report.explanation  # noqa: F401 - loaded in time
+            import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - loaded in time
 
             device = site.device()
             gpu_name = None if device is None else device.name

@@ -19,7 +19,7 @@ from operator import is_
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pytest_gpuperf.collect.timing.same_work import Probe
+from pytest_gpuperf.collect.timing.same_work import Probe, shortest_s
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.record import Note
 
@@ -32,8 +32,6 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _BUFFERS = frozenset({bytearray, array})
 # A call on the first content may take so much longer.
 _MOST_RATIO = 3
-# Only the shortest time counts, because a busy machine interrupts the others.
-_SHORTEST_OF = 3
 _NAMED = 3  # lists and arrays in a note
 _ALL = slice(None)
 
@@ -166,8 +164,8 @@ def notes(changed: Sequence[Data], probe: Probe) -> Iterator[Note]:
     now_s = first_s = inf
     try:
         # Both are written before each call, because copying evicts the processor's caches.
-        now_s = _shortest_s(probe, now)
-        first_s = _shortest_s(probe, changed)
+        now_s = shortest_s(probe, partial(_write, now))
+        first_s = shortest_s(probe, partial(_write, changed))
     except GpuPerfError:
         raise
     except Exception:  # noqa: BLE001, S110 - the function's, or of data that are locked
@@ -182,10 +180,6 @@ def notes(changed: Sequence[Data], probe: Probe) -> Iterator[Note]:
             f" {first_s / now_s:,.0f} times as long; give the test data of its own"
         )
         yield Note(code="new-content", text=text, doubt=True, full_s=first_s)
-
-
-def _shortest_s(probe: Probe, contents: Sequence[Data]) -> float:
-    return min(probe.time_s(partial(_write, contents)) for _ in range(_SHORTEST_OF))
 
 
 def _write(contents: Iterable[Data]) -> None:

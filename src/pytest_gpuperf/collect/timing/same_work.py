@@ -110,11 +110,6 @@ _NOT_PUT_BACK = SameWork(
 )
 
 
-def shortest_s(probe: Probe) -> float:
-    """Return the shortest time of some calls [s], because a busy machine interrupts others."""
-    return min(probe.time_s(_nothing) for _ in range(_SHORTEST_OF))
-
-
 def not_compared(_: Sequence[Argument]) -> SameWork:
     """Return that the work is not the same, without calling anything."""
     return SameWork(same=False)
@@ -354,6 +349,18 @@ class SingleCalls:
 
 def _nothing() -> None:
     """Prepare nothing."""
+
+
+def shortest_s(probe: Probe, prepare: Callable[[], None] = _nothing) -> float:
+    """
+    Return the shortest time of some calls [s], because a busy machine interrupts others.
+
+    Args:
+        probe: Calls the function.
+
+        prepare: Called before each call, untimed.
+    """
+    return min(probe.time_s(prepare) for _ in range(_SHORTEST_OF))
 
 
 @calls_the_test
