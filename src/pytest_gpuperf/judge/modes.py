@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.case import SEVERAL_THREADS, Case, Policy
 from pytest_gpuperf.model.change import Change, Comparison
-from pytest_gpuperf.model.record import OVERSUBSCRIBED, BoundClass, SessionValue
+from pytest_gpuperf.model.record import OVERSUBSCRIBED, BoundClass
 from pytest_gpuperf.model.verdict import SeenValue
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _MOST_SHARED = 1.5
 _NEAR_WAITING = math.log1p(0.25)
 _WAITING = frozenset({BoundClass.DISK, BoundClass.WAIT})
 # With busy programs, unchanged tests that wait for a disk took 12 and 24 times as long in
-# the suite, and 1.1 and 1.5 times in fresh processes. Slower code differed by 1.3 at most.
+# the suite, and 1.1 and 1.5 times in fresh processes. Slower code is as slow in both.
 _FAR_APART = 2.0
 # Processes that all confirm a slowdown of this size show one of the code.
 _MOST_CONFIRMED = 1.0
@@ -222,7 +222,9 @@ def text_of_interruptions(
     What runs in between empties the caches. The processor's time of interrupted samples has
     the time to fill them, and that of others has not.
     """
-    current = _decisive(case, confirmation)
+    current = case.current
+    if confirmation is not None and confirmation.value is not None:
+        current = confirmation.value
     if current is None or current.interrupted != (worsening > 0):
         return ""
     stored = case.stored.values.interrupted
@@ -231,13 +233,6 @@ def text_of_interruptions(
     if current.interrupted:
         return "" if all(stored) else _INTERRUPTED
     return _UNINTERRUPTED if 2 * sum(stored) > len(stored) else ""
-
-
-def _decisive(case: Case, confirmation: Confirmation | None) -> SessionValue | None:
-    """Return the value of the fresh processes, or of the suite if there were none."""
-    if confirmation is not None and confirmation.value is not None:
-        return confirmation.value
-    return case.current
 
 
 def _seen(case: Case, session_id: str, *, alone: bool = False) -> SeenValue:
