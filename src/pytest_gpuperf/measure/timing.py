@@ -198,6 +198,7 @@ class TimingMeasurer:
             return None
         # Imported here because processes without measurements do not need it.
         from pytest_gpuperf.collect.disk import DiskFile
+        from pytest_gpuperf.collect.environment import workers_count
         from pytest_gpuperf.measure.references import References
 
         clock = self._site.clock
@@ -207,7 +208,11 @@ class TimingMeasurer:
         if disk is not None:
             self._closing.callback(disk.close)
         return References(
-            clock, turn_client=self._turn_client, disk=disk, gpu=self._gpu()
+            clock,
+            turn_client=self._turn_client,
+            disk=disk,
+            gpu=self._gpu(),
+            workers_count=workers_count(),
         )
 
     def _gpu(self) -> CudaWorkloads | None:

@@ -125,6 +125,24 @@ def test_the_cost_is_a_hundredth_of_the_tests_or_a_tenth_of_a_second(
     assert sets == count + 1 or spent_s > 0.85 * budget_s
 
 
+def test_workers_share_the_time_of_short_tests() -> None:
+    """Each of two workers takes half as many sets, and each of many takes a whole one."""
+    taken = {}
+    for workers_count in (1, 2, 100):
+        clock = SteppingClock(step_ns=100_000)
+        references = References(clock, modules={}, workers_count=workers_count)
+        for _ in range(100):
+            references.before()
+            clock.advance(MS)
+            references.after()
+            clock.advance(101 * MS)
+        taken[workers_count] = counts(references.taken())
+
+    assert taken[100].keys() == {"python", "array", "copy", "reads"}
+    assert taken[100]["python"] < taken[2]["python"]
+    assert taken[2]["python"] < 0.6 * taken[1]["python"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells what is resident")
 def test_a_process_with_short_tests_holds_no_memory_of_the_workloads() -> None:
     """What is copied and read is given back when no further set is due."""
