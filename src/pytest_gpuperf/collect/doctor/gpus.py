@@ -325,12 +325,6 @@ def _slowed(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWED.items() if (gpu.reasons or 0) & bit]
 
 
-def _slowdown(gpu: Gpu) -> str | None:
-    if gpu.reasons is None:
-        return None
-    return f"reasons {gpu.reasons:#x}: {', '.join(_slowed(gpu)) or 'no slowdown'}"
-
-
 def _mode(gpu: Gpu) -> str | None:
     mode = gpu.compute_mode
     if mode is None:
@@ -346,12 +340,6 @@ def _shared(gpu: Gpu) -> str | None:
         for pid, held in gpu.users
     ]
     return ", ".join(users) or "no other process"
-
-
-def _free(gpu: Gpu) -> str | None:
-    if gpu.free_bytes is None or gpu.memory_bytes is None:
-        return None
-    return f"{gpu.free_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB are free"
 
 
 def _on(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch
@@ -371,7 +359,11 @@ _CHECKS = (
     ),
     _Check(
         topic=Topic(id="slowdown", concerns=("timing", "energy")),
-        reading=_slowdown,
+        reading=lambda gpu: (
+            None
+            if gpu.reasons is None
+            else f"reasons {gpu.reasons:#x}: {', '.join(_slowed(gpu)) or 'no slowdown'}"
+        ),
         faulty=lambda gpu: bool(_slowed(gpu)),
         status=Status.DISTORTS,
         cause="the GPU is throttled now, by power or temperature",
@@ -408,7 +400,11 @@ _CHECKS = (
     ),
     _Check(
         topic=Topic(id="gpu-memory", concerns=("memory", "counters")),
-        reading=_free,
+        reading=lambda gpu: (
+            None
+            if gpu.free_bytes is None or gpu.memory_bytes is None
+            else f"{gpu.free_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB are free"
+        ),
         faulty=lambda gpu: (gpu.free_bytes or 0) < _ROOM * (gpu.memory_bytes or 0),
         status=Status.DISTORTS,
         cause="less than half of the memory is free: kernel replay needs room to save "
