@@ -121,7 +121,11 @@ def history_html(
     Raises:
         ReportError: Jinja2 is not installed.
     """
-    ordered = sorted(series, key=_largest, reverse=True)
+    ordered = sorted(
+        series,
+        key=lambda one: max((abs(move.effect) for move in one.moves), default=0.0),
+        reverse=True,
+    )
     return still_page(
         "history.html.j2",
         store=store,
@@ -132,10 +136,6 @@ def history_html(
         height=HEIGHT,
         left=_LEFT,
     )
-
-
-def _largest(series: SeriesHistory) -> float:
-    return max((abs(move.effect) for move in series.moves), default=0.0)
 
 
 def _chart(series: SeriesHistory, test: str) -> Chart:
