@@ -369,8 +369,10 @@ def _matching(
             "pass them all, one compilation after the other (make --output-sync)",
         )
     matching = [each for each in complete if _matches(each, kernel, parts)]
-    alone = (_calls_no_spills(each, kernel, log, parts) for each in matching)
-    if parts.apart and not (matching and all(alone)):
+    # A function that spills has a stack, which adds to the stack of the kernel.
+    alone = all(each.frame_bytes == kernel.stack_bytes for each in matching)
+    may_spill = any(log.functions.get(name, 1) for name in parts.apart)
+    if parts.apart and (not matching or (may_spill and not alone)):
         reason = f"{name} may call functions that were compiled apart and spill"
         return _gap(reason, "compile without -rdc=true and -G, or pass no log")
     if not matching:
@@ -430,15 +432,6 @@ def _matches(logged: LoggedKernel, kernel: KernelResources, parts: CodeParts) ->
     if logged.cumulative_bytes is not None:
         return logged.cumulative_bytes == kernel.stack_bytes
     return logged.may_have_stack(kernel.stack_bytes, parts)
-
-
-def _calls_no_spills(
-    logged: LoggedKernel, kernel: KernelResources, log: CompilerLog, parts: CodeParts
-) -> bool:
-    # A function that spills has a stack, which adds to the stack of the kernel.
-    if kernel.stack_bytes == logged.frame_bytes:
-        return True
-    return not any(log.functions.get(name, 1) for name in parts.apart)
 
 
 # The largest access to local memory of a thread [B].

@@ -315,12 +315,6 @@ def _nvml(report: NvmlReport) -> Finding:
     )
 
 
-def _power(gpu: Gpu) -> str | None:
-    limit, default = gpu.power_limit_watts, gpu.default_power_limit_watts
-    reported = limit is not None and default is not None
-    return f"limit {limit:g} W, default {default:g} W" if reported else None
-
-
 def _slowed(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWED.items() if (gpu.reasons or 0) & bit]
 
@@ -372,7 +366,12 @@ _CHECKS = (
     ),
     _Check(
         topic=Topic(id="power-limit", concerns=("timing", "energy")),
-        reading=_power,
+        reading=lambda gpu: (
+            None
+            if gpu.power_limit_watts is None or gpu.default_power_limit_watts is None
+            else f"limit {gpu.power_limit_watts:g} W, "
+            f"default {gpu.default_power_limit_watts:g} W"
+        ),
         faulty=lambda gpu: (
             (gpu.power_limit_watts or 0) < (gpu.default_power_limit_watts or 0)
         ),
