@@ -125,8 +125,13 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
     """
     targets = {os.path.realpath(path): text for path, text in contents.items()}
     _replace(targets, sync=True)
-    for folder in set(map(os.path.dirname, targets)):
-        _sync_folder(folder)
+    # Windows cannot open a folder.
+    for folder in set(map(os.path.dirname, targets)) if os.name != "nt" else ():
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _replace(contents: Mapping[str, bytes], *, sync: bool) -> None:
@@ -174,18 +179,6 @@ def _write_new(path: str, content: bytes, *, like: str, sync: bool) -> None:
         if sync:
             file.flush()
             os.fsync(file.fileno())
-
-
-def _sync_folder(folder: str) -> None:
-    """Flush the entries of a folder to the disk, if the system can."""
-    # Windows cannot open a folder.
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ from pytest_gpuperf.report import display
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pytest_gpuperf.baseline.changes import StoreChange
     from pytest_gpuperf.baseline.database import DatabaseStore
@@ -310,26 +310,22 @@ def _changes(results: ForeignResults, session: Session) -> dict[str, list[StoreC
         by_key.setdefault(place, []).append(time)
     changes: dict[str, list[StoreChange]] = {}
     for (slug, key), times in by_key.items():
-        record = _record(key, times, session)
+        facts = {}
+        values = []
+        for time in times:
+            family = family_of(_TIME, time.source)
+            facts[family.value] = family_facts(family, time.facts)
+            values.append(
+                SessionValue(
+                    metric=_TIME,
+                    unit="s",
+                    source=time.source,
+                    run_values=(time.value_s,),
+                    quantiles=tuple(map(shown_digits, time.quantiles_s)),
+                )
+            )
+        record = StoredRecord(
+            key=key, session=session, values=tuple(values), facts=facts
+        )
         changes.setdefault(slug, []).append(Append(record=record))
     return changes
-
-
-def _record(
-    key: RecordKey, times: Iterable[ForeignTime], session: Session
-) -> StoredRecord:
-    facts = {}
-    values = []
-    for time in times:
-        family = family_of(_TIME, time.source)
-        facts[family.value] = family_facts(family, time.facts)
-        values.append(
-            SessionValue(
-                metric=_TIME,
-                unit="s",
-                source=time.source,
-                run_values=(time.value_s,),
-                quantiles=tuple(map(shown_digits, time.quantiles_s)),
-            )
-        )
-    return StoredRecord(key=key, session=session, values=tuple(values), facts=facts)

@@ -62,7 +62,6 @@ from pytest_gpuperf.report.metrics import (
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Peaks
 
 
@@ -155,7 +154,12 @@ def measure(
         framework = find()
         # Creates a context on its GPU.
         framework.synchronize()
-        device = _used(runtime, query)
+        uuid = runtime.device_uuid()
+        device = next((d for d in query.devices if d.uuid == uuid), None)
+        if device is None:
+            message = f"NVML does not list the GPU in use ({uuid or 'none is'})"
+            remedy = query.reason or "measure on a whole GPU, not on a slice of one"
+            raise CollectorUnavailableError(message, remedy=remedy)
         detailed = with_driver_facts(device, runtime.facts_of(device.uuid))
         values = measure_peaks(framework, clock, l2_bytes=detailed.l2_bytes)
         file = store_peaks(device, values)
@@ -163,23 +167,6 @@ def measure(
         return f"Nothing was measured: {error}.", False
     names = ", ".join(values)
     return f"{names} of {device.name} were measured and stored in {file}.", True
-
-
-def _used(runtime: DeviceRuntime, query: DeviceQuery) -> Device:
-    """
-    Return the GPU that the process uses.
-
-    Raises:
-        CollectorUnavailableError: NVML does not list the GPU.
-    """
-    uuid = runtime.device_uuid()
-    for device in query.devices:
-        if device.uuid == uuid:
-            return device
-    message = f"NVML does not list the GPU in use ({uuid or 'none is'})"
-    raise CollectorUnavailableError(
-        message, remedy=query.reason or "measure on a whole GPU, not on a slice of one"
-    )
 
 
 _CODES = {"ready": GOOD, "degraded": DEGRADED, "blocked": BLOCKED}

@@ -184,7 +184,10 @@ def print_table(
     else:
         width = line_width() - len(_INDENT)
         rows = [*text_table(table, width=width)]
-        if red and _shows_colours():
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        is_dumb = os.environ.get("TERM") == "dumb"
+        # NO_COLOR: no-color.org.
+        if red and is_terminal and not is_dumb and not os.environ.get("NO_COLOR"):
             texts = "|".join(map(re.escape, red))
             # Two blanks are between columns.
             cell = re.compile(f"(?<=  )({texts})(?=  |$)")
@@ -192,13 +195,6 @@ def print_table(
         below = (line.text for r in remarks for line in fitted(r, width=width))
         lines = [title, *(f"{_INDENT}{text}" for text in (*rows, *below))]
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
-
-
-def _shows_colours() -> bool:
-    """Return True if standard output is a terminal, and colours are wanted (no-color.org)."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    is_dumb = os.environ.get("TERM") == "dumb"
-    return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")
 
 
 def each(names: Iterable[str], read: Callable[[str], _T]) -> list[_T]:

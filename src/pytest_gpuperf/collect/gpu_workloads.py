@@ -153,8 +153,16 @@ class _Loaded:
         module = ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(_PTX))
         undo.callback(driver.cuModuleUnload, module)
-        self._functions = {name: self._function(module, name) for name in GPU_WORKLOADS}
-        self._target, self._source = (self._memory(undo) for _ in range(2))
+        self._functions = {name: ctypes.c_void_p() for name in GPU_WORKLOADS}
+        for name, function in self._functions.items():
+            entry = ctypes.c_char_p(name.replace("-", "_").encode())
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, entry)
+        self._target, self._source = ctypes.c_uint64(), ctypes.c_uint64()
+        size = ctypes.c_size_t(_BUFFER_BYTES)
+        for address in (self._target, self._source):
+            self._call("cuMemAlloc_v2", ctypes.byref(address), size)
+            undo.callback(driver.cuMemFree_v2, address)
+            self._call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), size)
         device, sm_count = ctypes.c_int(), ctypes.c_int()
         self._call("cuCtxGetDevice", ctypes.byref(device))
         number = ctypes.c_int(_SM_COUNT)
@@ -194,19 +202,6 @@ class _Loaded:
         self._call(
             "cuLaunchKernel", function, *grid, ctypes.c_uint(0), stream, addresses, None
         )
-
-    def _function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
-        function = ctypes.c_void_p()
-        entry = ctypes.c_char_p(name.replace("-", "_").encode())
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, entry)
-        return function
-
-    def _memory(self, undo: ExitStack) -> ctypes.c_uint64:
-        address, size = ctypes.c_uint64(), ctypes.c_size_t(_BUFFER_BYTES)
-        self._call("cuMemAlloc_v2", ctypes.byref(address), size)
-        undo.callback(self._driver.cuMemFree_v2, address)
-        self._call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), size)
-        return address
 
     def _call(self, name: str, *arguments: object) -> None:
         function = getattr(self._driver, name, None)

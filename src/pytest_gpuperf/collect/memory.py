@@ -486,23 +486,15 @@ def largest_process_bytes(root: Path = _ROOT) -> int | None:
 
     unit = 1 if sys.platform == "darwin" else _KIB
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit
-    own = _own_peak_bytes(root)
-    if own is None:
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return max(own, children)
-
-
-def _own_peak_bytes(root: Path) -> int | None:
-    """
-    Return the peak memory of this program [B], or None if Linux does not report it.
-
-    The resource usage of a process includes the memory of the program that started it.
-    """
     for line in _text(root / "proc/self/status").splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":
-            return int(value.split()[0]) * _KIB
-    return None
+            own = int(value.split()[0]) * _KIB
+            break
+    else:
+        # It includes the memory of the program that started the process.
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return max(own, children)
 
 
 def _text(path: Path) -> str:

@@ -233,7 +233,12 @@ class OpenedByTest:
             real = os.path.realpath(path) if isinstance(path, str) else ""
             if inside(real, tree) and not inside(real, *environments):
                 return cls(None)
-        files = OpenedFiles.below(tree, without=_is_left_out)
+        files = OpenedFiles.below(
+            tree,
+            without=lambda folder: (
+                folder.endswith("/.git") or os.path.isfile(f"{folder}/pyvenv.cfg")  # noqa: PTH113 - a Path for each folder costs
+            ),
+        )
         opened = cls(files, tree)
         paths = map(os.path.realpath, known)
         opened.positions.update(dict.fromkeys(map(OpenedFile, paths), 0))
@@ -309,11 +314,6 @@ def environments_in(root: str) -> tuple[str, ...]:
     """
     folders = {os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix)}
     return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
-
-
-def _is_left_out(folder: str) -> bool:
-    is_environment = os.path.isfile(f"{folder}/pyvenv.cfg")  # noqa: PTH113 - a Path for each folder costs
-    return folder.endswith("/.git") or is_environment
 
 
 def _is_single(path: str) -> bool:

@@ -319,20 +319,18 @@ class Repository:
             # A clone of one branch fetches no other branch, however deep.
             command = f"git fetch {remote} +{branch}:refs/remotes/{revision}"
             return self.error(message, f"fetch it: {command}")
-        return self.error(message, self._fetch_remedy(revision, is_shallow=is_shallow))
-
-    def _remotes(self) -> list[str]:
-        return _text(self.run("remote")).split()
-
-    def _fetch_remedy(self, revision: str, *, is_shallow: bool) -> str:
+        remedy = "give a branch, a tag or a commit"
         if is_shallow:
             steps = re.search(r"~(\d+)$", revision)
             count = int(steps[1]) if steps else _DEEPEN
-            return f"fetch more of its history: git fetch --deepen={count}"
-        remotes = sorted(self._remotes(), key=lambda name: name != "origin")
-        if not (remotes and _BRANCH.fullmatch(revision)):
-            return "give a branch, a tag or a commit"
-        return f"fetch it: git fetch --tags {remotes[0]}"
+            remedy = f"fetch more of its history: git fetch --deepen={count}"
+        elif _BRANCH.fullmatch(revision) and (remotes := self._remotes()):
+            remote = "origin" if "origin" in remotes else remotes[0]
+            remedy = f"fetch it: git fetch --tags {remote}"
+        return self.error(message, remedy)
+
+    def _remotes(self) -> list[str]:
+        return _text(self.run("remote")).split()
 
     def submodules(self) -> Iterator[tuple[str, str]]:
         """Yield path and commit of every submodule."""

@@ -343,16 +343,15 @@ def _not_in(kind: type[Enum], value: object) -> str:
     )
 
 
-def _grade(text: str) -> Grade | str:
-    return Grade(text) if text in Grade.__members__ else text
-
-
 _LEAVES: Mapping[object, tuple[_Fault, _Maker]] = {
     float: (_not_a_number, float),
     int: (_not_a_count, int),
     str: (_not_a_text, str),
     _LABEL: (partial(_not_in, SourceLabel), SourceLabel),
-    Grade | str: (_not_a_text, _grade),
+    Grade | str: (
+        _not_a_text,
+        lambda text: Grade(text) if text in Grade.__members__ else text,
+    ),
     Recommendation: (_not_a_text, lambda text: Recommendation(text=text)),
 }
 

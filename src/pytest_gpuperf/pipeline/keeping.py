@@ -672,7 +672,17 @@ def with_sessions(suite: Suite, run: Run) -> Run:
         now = stored_record([records[key]], run.header.session)
         sessions = []
         for session in suite.memory.sessions(records[key], names):
-            values = tuple(_compared(suite, now, session, names))
+            values = tuple(
+                then
+                for value in now.values
+                if value.metric in names
+                and values_alike(
+                    value, now, [session], across=suite.config.compare_across
+                )
+                for then in session.values
+                if (then.metric, then.source, then.unit)
+                == (value.metric, value.source, value.unit)
+            )
             if values:
                 bare = replace(session, values=values, facts={}, soft_facts={})
                 sessions.append(bare)
@@ -683,20 +693,6 @@ def with_sessions(suite: Suite, run: Run) -> Run:
             for place, one in enumerate(sessions)
         ]
     return replace(run, stored=tuple(stored))
-
-
-def _compared(
-    suite: Suite, now: StoredRecord, session: StoredRecord, metrics: Collection[str]
-) -> Iterator[SessionValue]:
-    across = suite.config.compare_across
-    for value in now.values:
-        if value.metric not in metrics:
-            continue
-        if values_alike(value, now, [session], across=across):
-            alike = (value.metric, value.source, value.unit)
-            for then in session.values:
-                if (then.metric, then.source, then.unit) == alike:
-                    yield then
 
 
 def write_reports(suite: Suite, run: Run) -> None:

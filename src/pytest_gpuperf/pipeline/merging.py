@@ -157,10 +157,18 @@ def _differences(files: Sequence[ShardFile]) -> Iterator[tuple[str, str]]:
             "measure each shard with --gpuperf-shard=I/N",
         )
     for what, remedy, value_of in (
-        ("schemas", "measure all shards with one version of pytest-gpuperf", _schema),
+        (
+            "schemas",
+            "measure all shards with one version of pytest-gpuperf",
+            lambda file: file.run.schema,
+        ),
         ("runs", _ONE_ID, lambda file: file.run.header.session.run or "no run id"),
         ("commits", "measure all shards at one commit", _commit),
-        ("numbers of shards", _ONE_RUN, _count),
+        (
+            "numbers of shards",
+            _ONE_RUN,
+            lambda file: None if file.shard is None else str(file.shard.count),
+        ),
         ("revisions", "compare all shards with one revision", _revision),
     ):
         names = _by_value(files, value_of)
@@ -189,17 +197,9 @@ def _by_value(
     return names
 
 
-def _schema(file: ShardFile) -> str:
-    return file.run.schema
-
-
 def _commit(file: ShardFile) -> str | None:
     commit = file.run.header.session.commit
     return None if commit is None else commit[:_COMMIT]
-
-
-def _count(file: ShardFile) -> str | None:
-    return None if file.shard is None else str(file.shard.count)
 
 
 def _revision(file: ShardFile) -> str | None:

@@ -471,7 +471,14 @@ class CountCache:
         self._refusals = None if folder is None else Path(folder, _REFUSALS)
         self._root = Path(site.config.root).resolve()
         self._words = functools.cache(_words)
-        self._identities = self._module_identities()
+        self._identities = {}
+        for path in {Path(test.path) for test in requests}:
+            place = path.resolve()
+            folders = [f for f in place.parents if f.is_relative_to(self._root)]
+            paths = (folder / name for folder in folders for name in _SETTINGS)
+            names = (os.path.relpath(p, self._root) for p in paths if p.exists())
+            settings = (os.path.relpath(place, self._root), *names)
+            self._identities[str(path)] = key_of({**identity, "settings": settings})
         self._since_unix_s = store.now_unix_s()
 
     def filled(
@@ -579,17 +586,6 @@ class CountCache:
 
     def _sets(self) -> FileSets:
         return FileSets(self._store, self._root, os.environ)
-
-    def _module_identities(self) -> dict[str, str]:
-        identities = {}
-        for path in {Path(test.path) for test in self._requests}:
-            place = path.resolve()
-            folders = [f for f in place.parents if f.is_relative_to(self._root)]
-            paths = (folder / name for folder in folders for name in _SETTINGS)
-            names = (os.path.relpath(p, self._root) for p in paths if p.exists())
-            settings = (os.path.relpath(place, self._root), *names)
-            identities[str(path)] = key_of({**self._identity, "settings": settings})
-        return identities
 
     def _files_of(self, path: str, files: Iterable[LoadedFile]) -> list[LoadedFile]:
         """

@@ -586,7 +586,12 @@ class Builder:
         entry = self._cache / digest_of(
             "\n".join(parts).encode("utf-8", "surrogateescape")
         )
-        if not _copy_entry(entry, site):
+        if entry.is_dir():
+            shutil.copytree(entry, site)
+            # Another run may have removed the entry.
+            with contextlib.suppress(OSError):
+                os.utime(entry)
+        else:
             self._install(command, folder, site)
             _keep(entry, site)
         return os.path.realpath(site)
@@ -608,7 +613,18 @@ class Builder:
         return sorted(files)
 
     def _install(self, command: SideCommand, folder: Path, site: Path) -> None:
-        argv = (*_installer(), "-q", "--no-deps", "--no-build-isolation", "--no-index")
+        if importlib.util.find_spec("pip") is not None:
+            installer: tuple[str, ...] = (sys.executable, "-m", "pip", "install")
+        elif shutil.which("uv") is not None:
+            # Without --python, uv would look for an environment by itself.
+            installer = ("uv", "pip", "install", "--python", sys.executable)
+        else:
+            message = "there is no pip in this environment to build the sides with"
+            raise SidesRefusedError(
+                message,
+                remedy="install pip, or set the ini option gpuperf_build_command",
+            )
+        argv = (*installer, "-q", "--no-deps", "--no-build-isolation", "--no-index")
         finished = self._runner.run(
             (*argv, "--target", str(site), str(folder)),
             timeout_s=self._timeout_s,
@@ -640,18 +656,6 @@ def project_folder(tree: str, folder: str) -> str | None:
     return None
 
 
-def _installer() -> tuple[str, ...]:
-    if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip", "install")
-    # Without --python, uv would look for an environment by itself.
-    if shutil.which("uv") is not None:
-        return ("uv", "pip", "install", "--python", sys.executable)
-    message = "there is no pip in this environment to build the sides with"
-    raise SidesRefusedError(
-        message, remedy="install pip, or set the ini option gpuperf_build_command"
-    )
-
-
 def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
     """
     Raise an error for a failed build.
@@ -674,16 +678,6 @@ def _check(finished: Finished, command: SideCommand, remedy: str) -> None:
         end = f" ({ending(finished.exit_code)})" if name else ""
         message = f"the {side} side cannot be built in {command.tree}{end}: {text}"
         raise SidesRefusedError(message, remedy=remedy)
-
-
-def _copy_entry(entry: Path, site: Path) -> bool:
-    """Copy a cached build, and return False if there is none."""
-    if not entry.is_dir():
-        return False
-    shutil.copytree(entry, site)
-    with contextlib.suppress(OSError):  # Another run may have removed the entry.
-        os.utime(entry)
-    return True
 
 
 def _keep(entry: Path, site: Path) -> None:

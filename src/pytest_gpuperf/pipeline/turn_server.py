@@ -9,6 +9,7 @@ waited for at a later measurement.
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
@@ -383,7 +384,11 @@ class TurnServer:
                 selector.register(connection.socket, selectors.EVENT_READ, name)
             while self._rotation.present:
                 for name, answer in self._rotation.grants():
-                    self._answer(name, answer)
+                    connection = self._connections[name]
+                    connection.since_ns = self._clock.now_ns()
+                    # The next read detects a process that has died.
+                    with contextlib.suppress(OSError):
+                        connection.socket.sendall(answer)
                 present = map(self._connections.__getitem__, self._rotation.present)
                 # The end of a process is not announced by a request.
                 is_ending = any(connection.is_closed for connection in present)
@@ -400,14 +405,6 @@ class TurnServer:
             f"{', '.join(names)} did not measure {_place(test_id, name)} with the others"
             for test_id, name, names in self._rotation.left_out
         )
-
-    def _answer(self, name: str, answer: bytes) -> None:
-        connection = self._connections[name]
-        connection.since_ns = self._clock.now_ns()
-        try:
-            connection.socket.sendall(answer)
-        except OSError:  # The process has died, which the next read detects.
-            return
 
     def _read(self, name: str) -> bool:
         """Read the requests of a process, and return False if no more can arrive."""

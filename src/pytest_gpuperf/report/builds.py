@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -260,11 +260,13 @@ def spill_lines(kernels: Sequence[ListedKernel]) -> list[str]:
     """Return a sentence for each kernel that spills, the largest spill first."""
     spilling = [k for k in kernels if k.spills_bytes or k.scalar_spills]
     spilling.sort(key=lambda k: (-(k.spills_bytes or 0), -(k.scalar_spills or 0)))
-    lines = [
-        f"{kernel_name(escape(k.kernel), _NAME_WIDTH)} for {k.target} spills "
-        + " and ".join(_spills(k))
-        for k in spilling[:_MOST_SPILLING]
-    ]
+    lines = []
+    for k in spilling[:_MOST_SPILLING]:
+        spills = [f"{k.spills_bytes} B"] if k.spills_bytes else []
+        if k.scalar_spills:
+            spills.append(display.plural(k.scalar_spills, "scalar register"))
+        name = kernel_name(escape(k.kernel), _NAME_WIDTH)
+        lines.append(f"{name} for {k.target} spills {' and '.join(spills)}")
     more = len(spilling) - len(lines)
     if more:
         lines.append(
@@ -276,10 +278,3 @@ def spill_lines(kernels: Sequence[ListedKernel]) -> list[str]:
             "gpuperf show counts them"
         )
     return lines
-
-
-def _spills(kernel: ListedKernel) -> Iterator[str]:
-    if kernel.spills_bytes:
-        yield f"{kernel.spills_bytes} B"
-    if kernel.scalar_spills:
-        yield display.plural(kernel.scalar_spills, "scalar register")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,12 +82,6 @@ def _column(
 ) -> Column:
     cells = tuple("" if analysis is None else text(analysis) for analysis in analyses)
     return Column(head=head, cells=cells, right=right, blank=blank, below=below)
-
-
-def _time(analysis: Analysis) -> str:
-    if analysis.duration_s is None:
-        return ""
-    return display.value(analysis.duration_s, "s")
 
 
 def _bound(bound: Bound | None) -> str:
@@ -259,7 +254,13 @@ def _is_telling(analyses: Analyses | None) -> bool:
 
 def _analysed(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
     return (
-        _column("time", analyses, _time, right=True, blank=_BLANK),
+        _column(
+            "time",
+            analyses,
+            lambda a: "" if a.duration_s is None else display.value(a.duration_s, "s"),
+            right=True,
+            blank=_BLANK,
+        ),
         _column("bound", analyses, lambda a: _bound(a.bound), below=1),
         _column(
             "fraction", analyses, lambda a: _fraction(a.bound), right=True, below=1
@@ -426,18 +427,12 @@ def _from_its_own(
         choose: `max` for the first difference to all siblings, `min` to any.
     """
     others = [other for other in siblings if other != name]
-    common = choose(_common_count(name, other) for other in others)
+    common = choose(len(os.path.commonprefix((name, o))) for o in others)  # noqa: RUF071 - characters are meant
     start = max(name.rfind(mark, 0, common) + 1 for mark in _MARKS)
     if start <= _HEAD_WIDTH:
         return _whole(name)
     text = f"{name[:_HEAD_WIDTH]}{_DOTS}{name[start:].lstrip()}"
     return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 1]}{_DOTS}"
-
-
-def _common_count(name: str, other: str) -> int:
-    pairs = enumerate(zip(name, other, strict=False))
-    shorter = min(len(name), len(other))
-    return next((place for place, (a, b) in pairs if a != b), shorter)
 
 
 # A part of a name begins after one of these characters.

@@ -47,7 +47,14 @@ def columns(series: SeriesHistory) -> tuple[Column, ...]:
     return (
         column("change", (move.kind.value for move in moves)),
         column("where", (_where(series, move) for move in moves)),
-        column("size (95 %)", map(_size, moves)),
+        column(
+            "size (95 %)",
+            (
+                f"{display.change(move.effect)} "
+                f"({display.change(move.low)} … {display.change(move.high)})"
+                for move in moves
+            ),
+        ),
         column("what", (_what(series, m) for m in moves), blank=""),
     )
 
@@ -129,11 +136,6 @@ def _commits(points: Sequence[HistoryPoint]) -> list[str]:
     return [*dict.fromkeys(point.commit for point in points if point.commit)]
 
 
-def _size(move: HistoryMove) -> str:
-    low, high = display.change(move.low), display.change(move.high)
-    return f"{display.change(move.effect)} ({low} … {high})"
-
-
 def _what(series: SeriesHistory, move: HistoryMove) -> str:
     texts = []
     if move.ended_at is not None:
@@ -172,40 +174,40 @@ def content(
         shown: Returns a test as pytest shows it.
     """
     return {
-        "series": [_series_content(one, shown(one.key.test_id)) for one in series],
+        "series": [
+            {
+                "test": shown(one.key.test_id),
+                "name": one.key.name,
+                "metric": one.metric,
+                "unit": one.unit,
+                "source": one.source,
+                "kind": one.kind,
+                "noise": one.noise,
+                "points": [_plain(point) for point in one.points],
+                "segments": [
+                    {
+                        "first": start,
+                        "last": end - 1,
+                        "n": end - start,
+                        "median": median(
+                            point.value for point in one.points[start:end]
+                        ),
+                    }
+                    for start, end in pairwise(edges(one))
+                ],
+                "changes": [
+                    {
+                        **_plain(move),
+                        "commits": _commits(one.points[move.first : move.last + 1]),
+                        "stands": move.stands,
+                    }
+                    for move in one.moves
+                ],
+                "marks": [_plain(mark) for mark in one.marks],
+            }
+            for one in series
+        ],
         "machines": [_plain(machine) for machine in history.machines],
-    }
-
-
-def _series_content(series: SeriesHistory, test: str) -> dict[str, object]:
-    points = series.points
-    return {
-        "test": test,
-        "name": series.key.name,
-        "metric": series.metric,
-        "unit": series.unit,
-        "source": series.source,
-        "kind": series.kind,
-        "noise": series.noise,
-        "points": [_plain(point) for point in points],
-        "segments": [
-            {
-                "first": start,
-                "last": end - 1,
-                "n": end - start,
-                "median": median(point.value for point in points[start:end]),
-            }
-            for start, end in pairwise(edges(series))
-        ],
-        "changes": [
-            {
-                **_plain(move),
-                "commits": _commits(points[move.first : move.last + 1]),
-                "stands": move.stands,
-            }
-            for move in series.moves
-        ],
-        "marks": [_plain(mark) for mark in series.marks],
     }
 
 

@@ -161,7 +161,14 @@ def kernels_bytes(
         spelled = code if is_markdown else str
         rows = kernel_rows(launches, analyses[number], spelled=spelled, sort=sort)
         columns = _columns(rows[:top])
-        texts = (*_left_out(rows, top), _count(launches, rows))
+        texts = [_count(launches, rows)]
+        if rest := rows[top:] if top is not None else ():
+            kernels = display.plural(len(rest), "more kernel")
+            share = math.fsum(row.share_fraction or 0.0 for row in rest)
+            shared = (
+                f", {display.value(share, 'fraction')} of the time" if share else ""
+            )
+            texts.insert(0, f"{kernels}{shared}")
         if is_markdown:
             lines += [f"### {prose(heading)}", ""] if heading else []
             lines += [*markdown_table(columns), ""]
@@ -232,16 +239,6 @@ def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
 def _amount(number: float | tuple[float, ...] | None, unit: str) -> str:
     """Return a number as text, or "" for None and for the times of no launch."""
     return display.value(number, unit) if isinstance(number, float) else ""
-
-
-def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...]:
-    rest = rows[top:] if top is not None else ()
-    if not rest:
-        return ()
-    shares = math.fsum(row.share_fraction or 0.0 for row in rest)
-    kernels = display.plural(len(rest), "more kernel")
-    share = display.value(shares, "fraction") if shares else ""
-    return (f"{kernels}{f', {share} of the time' if share else ''}",)
 
 
 def _count(launches: Sequence[CapturedLaunch], rows: Sequence[KernelLaunches]) -> str:

@@ -196,7 +196,16 @@ def _plain(row: _TraceRow, names: _Names) -> dict[str, object]:
 def _text(
     record: Record, trace: Trace, names: _Names, width: int
 ) -> Iterator[Iterable[str]]:
-    places, room = _layout(width)
+    places = [*range(len(_HEADS))]
+    # The characters of a kernel's name behind its columns, or 0 if it goes above them.
+    room = width - sum(_WIDTHS) - len(_BETWEEN) * len(places)
+    if room < _LEAST_NAME:
+        room = 0
+        for head in _DROPPED:
+            taken = sum(_WIDTHS[p] for p in places) + len(_BETWEEN) * (len(places) - 1)
+            if taken <= width:
+                break
+            places.remove(_HEADS.index(head))
     title = wrapped(escape(_title(record, trace)), width=width, is_name=True)
     yield (f"{line.text}\n" for line in title)
     yield (f"{_aligned(_HEADS, places)}{_BETWEEN + _NAME if room else ''}\n",)
@@ -216,28 +225,6 @@ def _text(
             lines.append(f"{cells}\n")
             above = name
         yield lines
-
-
-def _layout(width: int) -> tuple[tuple[int, ...], int]:
-    """
-    Return the layout of a line of text.
-
-    Args:
-        width: Characters of the line.
-
-    Returns:
-        The places of the shown columns, and the characters of the kernel's name behind them, or 0
-        if the name goes above.
-    """
-    places = [*range(len(_HEADS))]
-    room = width - sum(_WIDTHS) - len(_BETWEEN) * len(places)
-    if room >= _LEAST_NAME:
-        return tuple(places), room
-    for head in _DROPPED:
-        if sum(_WIDTHS[p] for p in places) + len(_BETWEEN) * (len(places) - 1) <= width:
-            break
-        places.remove(_HEADS.index(head))
-    return tuple(places), 0
 
 
 def _aligned(cells: Sequence[str], places: Sequence[int]) -> str:

@@ -133,29 +133,26 @@ class _CodeFile:
             if name in found:
                 message = f"it has two kernels {name}"
                 raise ValueError(message)
-            found[name] = self._parts_of(kernel)
+            symbol = _descriptor_name(kernel)
+            place, described, _ = self._place(symbol)
+            descriptor = self._bytes(place, described, _DESCRIPTOR_BYTES)
+            section, start, size = self._place(symbol.removesuffix(".kd"))
+            (distance,) = _ENTRY.unpack_from(descriptor, _ENTRY_PLACE)
+            if described + distance != start or not size:
+                message = f"the descriptor {symbol} is not that of its function"
+                raise ValueError(message)
+            own = self._bytes(section, start, size)
+            code = [*self._target, own]
+            first, after = (
+                bisect_left(self._filled, place)
+                for place in (start - _ADDRESS_BYTES + 1, start + size)
+            )
+            if first < after or _may_leave(own, self._encoding):
+                code += [start - self._origin, self._all_code]
+            end = _ENTRY_PLACE + _ENTRY.size
+            shape = descriptor[:_ENTRY_PLACE], descriptor[end:], _without_names(kernel)
+            found[name] = AmdParts(code=code, shape=shape, data=self._data)
         return found
-
-    def _parts_of(self, kernel: Mapping[str, Any]) -> AmdParts:
-        symbol = _descriptor_name(kernel)
-        place, described, _ = self._place(symbol)
-        descriptor = self._bytes(place, described, _DESCRIPTOR_BYTES)
-        section, start, size = self._place(symbol.removesuffix(".kd"))
-        (distance,) = _ENTRY.unpack_from(descriptor, _ENTRY_PLACE)
-        if described + distance != start or not size:
-            message = f"the descriptor {symbol} is not that of its function"
-            raise ValueError(message)
-        own = self._bytes(section, start, size)
-        code = [*self._target, own]
-        first, after = (
-            bisect_left(self._filled, place)
-            for place in (start - _ADDRESS_BYTES + 1, start + size)
-        )
-        if first < after or _may_leave(own, self._encoding):
-            code += [start - self._origin, self._all_code]
-        end = _ENTRY_PLACE + _ENTRY.size
-        shape = descriptor[:_ENTRY_PLACE], descriptor[end:], _without_names(kernel)
-        return AmdParts(code=code, shape=shape, data=self._data)
 
     def _place(self, name: str) -> tuple[int, int, int]:
         places = self._symbols.get(name, set())

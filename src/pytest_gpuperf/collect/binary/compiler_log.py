@@ -326,7 +326,11 @@ def facts_of(
         return matching
     name = kernel.demangled or kernel.name
     inside = parts.inside[kernel.name]
-    spilled, *others = {_spills_bytes(each, inside) for each in matching}
+    spilled, *others = {
+        each.spills_bytes
+        + sum(n for called, _, n in each.functions if called in inside)
+        for each in matching
+    }
     if others:
         reason = (
             f"the compiler's log has {len(matching)} kernels {name} with "
@@ -365,12 +369,23 @@ def _matching(
             "pass them all, one compilation after the other (make --output-sync)",
         )
     matching = [each for each in complete if _matches(each, kernel, parts)]
-    alone = (_calls_no_spills(each, kernel, log, parts) for each in matching)
-    if parts.apart and not (matching and all(alone)):
+    # A function that spills has a stack, which adds to the stack of the kernel.
+    alone = all(each.frame_bytes == kernel.stack_bytes for each in matching)
+    may_spill = any(log.functions.get(name, 1) for name in parts.apart)
+    if parts.apart and (not matching or (may_spill and not alone)):
         reason = f"{name} may call functions that were compiled apart and spill"
         return _gap(reason, "compile without -rdc=true and -G, or pass no log")
     if not matching:
-        return _gap(_difference(complete[0], kernel), _OWN_LOG)
+        first = complete[0]
+        stack = f"a stack of {first.stack_bytes} B"
+        if first.stack_bytes is None:
+            stack = f"a stack frame of {first.frame_bytes} B"
+        reason = (
+            f"the compiler's log is from another build: {name} has "
+            f"{first.registers_count} registers and {stack} in it, "
+            f"and {kernel.registers_count} registers and {kernel.stack_bytes} B in the binary"
+        )
+        return _gap(reason, _OWN_LOG)
     return matching
 
 
@@ -417,31 +432,6 @@ def _matches(logged: LoggedKernel, kernel: KernelResources, parts: CodeParts) ->
     if logged.cumulative_bytes is not None:
         return logged.cumulative_bytes == kernel.stack_bytes
     return logged.may_have_stack(kernel.stack_bytes, parts)
-
-
-def _calls_no_spills(
-    logged: LoggedKernel, kernel: KernelResources, log: CompilerLog, parts: CodeParts
-) -> bool:
-    # A function that spills has a stack, which adds to the stack of the kernel.
-    if kernel.stack_bytes == logged.frame_bytes:
-        return True
-    return not any(log.functions.get(name, 1) for name in parts.apart)
-
-
-def _spills_bytes(logged: LoggedKernel, inside: frozenset[str]) -> int:
-    own = (spills for name, _, spills in logged.functions if name in inside)
-    return logged.spills_bytes + sum(own)
-
-
-def _difference(logged: LoggedKernel, kernel: KernelResources) -> str:
-    stack = f"a stack of {logged.stack_bytes} B"
-    if logged.stack_bytes is None:
-        stack = f"a stack frame of {logged.frame_bytes} B"
-    return (
-        f"the compiler's log is from another build: {kernel.demangled or kernel.name} has "
-        f"{logged.registers_count} registers and {stack} in it, "
-        f"and {kernel.registers_count} registers and {kernel.stack_bytes} B in the binary"
-    )
 
 
 # The largest access to local memory of a thread [B].

@@ -163,17 +163,12 @@ def declared(functions: str) -> Mapping[str, type[Parameters]]:
     Args:
         functions: Declarations as in C, as `function(size_t count, char* name)`.
     """
-    return MappingProxyType(
-        {
-            function: type("_Call", (Parameters,), {"_fields_": _fields(members)})
-            for function, members in re.findall(r"(\w+)\(([^)]*)\)", functions)
-        }
-    )
-
-
-def _fields(members: str) -> list[tuple[str, Any]]:
-    pairs = (member.split() for member in members.split(",") if member)
-    return [(name, _TYPES[kind]) for kind, name in pairs]
+    calls = {}
+    for function, members in re.findall(r"(\w+)\(([^)]*)\)", functions):
+        pairs = (member.split() for member in members.split(",") if member)
+        fields = [(name, _TYPES[kind]) for kind, name in pairs]
+        calls[function] = type("_Call", (Parameters,), {"_fields_": fields})
+    return MappingProxyType(calls)
 
 
 # The parameters of each function, in the headers' order.

@@ -315,20 +315,8 @@ def _nvml(report: NvmlReport) -> Finding:
     )
 
 
-def _power(gpu: Gpu) -> str | None:
-    limit, default = gpu.power_limit_watts, gpu.default_power_limit_watts
-    reported = limit is not None and default is not None
-    return f"limit {limit:g} W, default {default:g} W" if reported else None
-
-
 def _slowed(gpu: Gpu) -> list[str]:
     return [name for bit, name in _SLOWED.items() if (gpu.reasons or 0) & bit]
-
-
-def _slowdown(gpu: Gpu) -> str | None:
-    if gpu.reasons is None:
-        return None
-    return f"reasons {gpu.reasons:#x}: {', '.join(_slowed(gpu)) or 'no slowdown'}"
 
 
 def _mode(gpu: Gpu) -> str | None:
@@ -348,12 +336,6 @@ def _shared(gpu: Gpu) -> str | None:
     return ", ".join(users) or "no other process"
 
 
-def _free(gpu: Gpu) -> str | None:
-    if gpu.free_bytes is None or gpu.memory_bytes is None:
-        return None
-    return f"{gpu.free_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB are free"
-
-
 def _on(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch
     return None if value is None else ("on" if value else "off")
 
@@ -371,7 +353,11 @@ _CHECKS = (
     ),
     _Check(
         topic=Topic(id="slowdown", concerns=("timing", "energy")),
-        reading=_slowdown,
+        reading=lambda gpu: (
+            None
+            if gpu.reasons is None
+            else f"reasons {gpu.reasons:#x}: {', '.join(_slowed(gpu)) or 'no slowdown'}"
+        ),
         faulty=lambda gpu: bool(_slowed(gpu)),
         status=Status.DISTORTS,
         cause="the GPU is throttled now, by power or temperature",
@@ -380,7 +366,12 @@ _CHECKS = (
     ),
     _Check(
         topic=Topic(id="power-limit", concerns=("timing", "energy")),
-        reading=_power,
+        reading=lambda gpu: (
+            None
+            if gpu.power_limit_watts is None or gpu.default_power_limit_watts is None
+            else f"limit {gpu.power_limit_watts:g} W, "
+            f"default {gpu.default_power_limit_watts:g} W"
+        ),
         faulty=lambda gpu: (
             (gpu.power_limit_watts or 0) < (gpu.default_power_limit_watts or 0)
         ),
@@ -408,7 +399,11 @@ _CHECKS = (
     ),
     _Check(
         topic=Topic(id="gpu-memory", concerns=("memory", "counters")),
-        reading=_free,
+        reading=lambda gpu: (
+            None
+            if gpu.free_bytes is None or gpu.memory_bytes is None
+            else f"{gpu.free_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB are free"
+        ),
         faulty=lambda gpu: (gpu.free_bytes or 0) < _ROOM * (gpu.memory_bytes or 0),
         status=Status.DISTORTS,
         cause="less than half of the memory is free: kernel replay needs room to save "

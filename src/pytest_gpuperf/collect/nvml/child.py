@@ -134,10 +134,6 @@ def record_length(gpm_count: int) -> int:
     return 5 + len(COLUMNS) + gpm_count
 
 
-def _untold(_: str) -> None:
-    """Ignore a narrow column. This is the default of `Sensors.narrow`."""
-
-
 class _Fields:
     """
     NVML field values that are read together.
@@ -234,7 +230,7 @@ class Sensors:
         gpm: Sequence[int],
         failed: Callable[[str, int], None],
         now_ns: Callable[[], int] = time.perf_counter_ns,
-        narrow: Callable[[str], None] = _untold,
+        narrow: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._narrow = narrow
         self._nvml = nvml

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -121,7 +121,11 @@ def history_html(
     Raises:
         ReportError: Jinja2 is not installed.
     """
-    ordered = sorted(series, key=_largest, reverse=True)
+    ordered = sorted(
+        series,
+        key=lambda one: max((abs(move.effect) for move in one.moves), default=0.0),
+        reverse=True,
+    )
     return still_page(
         "history.html.j2",
         store=store,
@@ -132,10 +136,6 @@ def history_html(
         height=HEIGHT,
         left=_LEFT,
     )
-
-
-def _largest(series: SeriesHistory) -> float:
-    return max((abs(move.effect) for move in series.moves), default=0.0)
 
 
 def _chart(series: SeriesHistory, test: str) -> Chart:
@@ -183,25 +183,16 @@ def _chart(series: SeriesHistory, test: str) -> Chart:
             Stroke(x=across(m.place - 0.5), x2=across(m.place - 0.5), text=m.text)
             for m in series.marks
         ),
-        ticks=tuple(_ticks(values, series.unit, down, is_log=is_log)),
+        ticks=tuple(
+            (down(heights[values.index(end)]), display.value(end, series.unit))
+            for end in dict.fromkeys([min(values), max(values)])
+        ),
         table=words.columns(series),
         remarks=tuple(words.remarks(series, test)),
         largest=display.change(max((m.effect for m in series.moves), key=abs))
         if series.moves
         else "",
     )
-
-
-def _ticks(
-    values: Sequence[float],
-    unit: str,
-    down: Callable[[float], float],
-    *,
-    is_log: bool,
-) -> Iterator[tuple[float, str]]:
-    for value in dict.fromkeys([min(values), max(values)]):
-        height = math.log(value) if is_log else value
-        yield down(height), display.value(value, unit)
 
 
 def _dot_text(point: HistoryPoint, unit: str) -> str:
