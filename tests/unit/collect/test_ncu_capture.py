@@ -17,7 +17,7 @@ import pytest
 
 from fakes import fake_ncu_report
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.ncu import extract, text
+from pytest_gpuperf.collect.ncu import extract, forms, text
 from pytest_gpuperf.collect.ncu.launches import read_capture, read_report
 from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
@@ -100,7 +100,7 @@ def extracted(
     site: str | Path, path: Path, processes: int, *selection: str
 ) -> Finished:
     """Run the child side as `text` does, on so many processes."""
-    form, *names = selection or (extract.ALL_VALUES,)
+    form, *names = selection or (forms.ALL_VALUES,)
     argv = (sys.executable, *text._OPTIONS, text._START, text._PACKAGES, str(site))
     return ProcessRunner().run(
         (*argv, form, str(path), str(processes), *names), timeout_s=60
@@ -193,8 +193,8 @@ class TestTheProcess:
         capture_text(some_file, runner=runner, metrics=[])
         capture_text(some_file, runner=runner)
 
-        assert runner.calls[0].argv[-3:] == (extract.VALUES, str(some_file), "0")
-        assert runner.calls[1].argv[-3:] == (extract.ALL_VALUES, str(some_file), "0")
+        assert runner.calls[0].argv[-3:] == (forms.VALUES, str(some_file), "0")
+        assert runner.calls[1].argv[-3:] == (forms.ALL_VALUES, str(some_file), "0")
 
     def test_gets_no_more_of_the_environment_than_it_needs(
         self, some_file: Path, monkeypatch: pytest.MonkeyPatch
@@ -215,7 +215,7 @@ class TestTheProcess:
 
     def test_that_refuses_the_file_is_a_format_error(self, some_file: Path) -> None:
         """Its reason and the path reach the reader."""
-        end = finished(extract.NOT_A_REPORT, stdout=b"it holds no launch")
+        end = finished(forms.NOT_A_REPORT, stdout=b"it holds no launch")
 
         with pytest.raises(CaptureFormatError, match="it holds no launch") as caught:
             capture_text(some_file, runner=FakeRunner([end]))
@@ -224,7 +224,7 @@ class TestTheProcess:
 
     def test_that_cannot_load_the_package_is_unavailable(self, some_file: Path) -> None:
         """A wheel for another machine is installed and of no use."""
-        end = finished(extract.NO_INTERFACE, stdout=b"wrong ELF class")
+        end = finished(forms.NO_INTERFACE, stdout=b"wrong ELF class")
 
         with pytest.raises(CollectorUnavailableError, match="wrong ELF class"):
             capture_text(some_file, runner=FakeRunner([end]))
@@ -389,7 +389,7 @@ class TestSharingTheWork:
 
         end = extracted(installed.parents[1], path, 3)
 
-        assert end.exit_code == extract.NOT_A_REPORT
+        assert end.exit_code == forms.NOT_A_REPORT
         assert b"launch 2" in end.stdout
 
     def test_fails_with_each_of_its_processes(
@@ -424,7 +424,7 @@ class TestSharingTheWork:
         """Not even a library that prints gets between the text's lines."""
         path = write(tmp_path, [action(), action()], [action()])
 
-        end = extracted(installed.parents[1], path, 2, extract.VALUES, DURATION)
+        end = extracted(installed.parents[1], path, 2, forms.VALUES, DURATION)
 
         assert end.exit_code == 0
         assert len(json.loads(end.stdout)["ranges"]) == 2
@@ -444,9 +444,9 @@ class TestSharingTheWork:
     @pytest.mark.parametrize(
         "selection",
         [
-            (extract.ALL_VALUES,),
-            (extract.VALUES, DURATION, "no__such"),
-            (extract.LAUNCHES, "*", DURATION, "no__such"),
+            (forms.ALL_VALUES,),
+            (forms.VALUES, DURATION, "no__such"),
+            (forms.LAUNCHES, "*", DURATION, "no__such"),
         ],
     )
     def test_is_not_needed(

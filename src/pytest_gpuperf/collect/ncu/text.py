@@ -7,21 +7,25 @@ import stat
 import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.ncu.extract import (
+from pytest_gpuperf.collect.ncu.forms import (
     ALL_VALUES,
     NO_INTERFACE,
     NOT_A_REPORT,
     VALUES,
 )
 from pytest_gpuperf.collect.runner import Finished, Runner
-from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectorFailedError,
     CollectorUnavailableError,
 )
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from pytest_gpuperf.collect.translate import Foreign
 
 # The first bytes of 257 public reports.
 MAGIC = b"NVR\0"
@@ -41,7 +45,7 @@ _START = (
     "sys.path.insert(-1, sys.argv[2]); extract.main(sys.argv[3:])"
 )
 # The folder that has pytest_gpuperf.
-_PACKAGES = str(Path(__file__).parents[3])
+_PACKAGES = os.path.abspath(f"{__file__}/../../../..")
 _LONGEST_REASON = 500
 # Our choice for one reading. 154 launches take 0.3 s.
 _TIMEOUT_S = 120.0
@@ -107,15 +111,16 @@ def report_text(
 
         CollectorTimeoutError: The reading process took too long.
     """
-    file = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
+    file = os.path.abspath(path)
     check_file(file)
     # The module is found without importing it.
     spec = PathFinder.find_spec("ncu_report")
     if spec is None or spec.origin is None:
         message = "the package ncu-report is not installed"
         raise _unavailable(message)
-    folder = Path(spec.origin).parent
-    interface = str(folder.parent if spec.submodule_search_locations else folder)
+    interface = os.path.dirname(spec.origin)
+    if spec.submodule_search_locations:
+        interface = os.path.dirname(interface)
     argv = (sys.executable, *_OPTIONS, _START, _PACKAGES, interface, form, file, "0")
     finished = runner.run(
         (*argv, *names),
@@ -145,13 +150,14 @@ def check_file(file: str, *, otherwise: str = "") -> None:
     """
     try:
         # A folder has no bytes, and a pipe would block.
-        state = Path(file).stat()
+        state = os.stat(file)
         if not stat.S_ISREG(state.st_mode):
             message = "it is a folder, a pipe or a device, not a file"
             remedy = "name the .ncu-rep file itself; a run may be piped into -"
             raise _refusal(file, message, remedy)
-        with Path(file).open("rb") as stream:
-            start = stream.read(FOREIGN_BYTES)
+        with open(file, "rb") as stream:
+            start = stream.read(len(MAGIC))
+            known = None if is_report(start, file) else _foreign(start, stream)
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise _refusal(file, message, "check the path and its permissions") from error
@@ -167,7 +173,6 @@ def check_file(file: str, *, otherwise: str = "") -> None:
         remedy = of_ncu if file.endswith(_NAMES) else "write, compile or copy it again"
         raise _refusal(file, "it is empty", remedy)
     if not is_report(start, file):
-        known = foreign(start)
         if known is not None:
             raise _refusal(file, known.message, known.remedy)
         message, remedy = _NO_REPORT
@@ -178,6 +183,13 @@ def check_file(file: str, *, otherwise: str = "") -> None:
             f"it has {state.st_size / 1e6:.0f} MB, more than {_LARGEST_BYTES / 1e6:.0f}",
             "profile fewer launches into one report, as with --launch-count",
         )
+
+
+def _foreign(start: bytes, rest: BinaryIO) -> Foreign | None:
+    # A report needs none of its patterns.
+    from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
+
+    return foreign(start + rest.read(FOREIGN_BYTES - len(start)))
 
 
 def _check_end(file: str, finished: Finished) -> None:

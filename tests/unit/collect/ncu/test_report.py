@@ -16,12 +16,8 @@ import pytest
 from fakes import fake_ncu_report
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.ncu.command import Command
-from pytest_gpuperf.collect.ncu.extract import (
-    ADVICE,
-    LAUNCHES,
-    NOT_A_REPORT,
-    answer,
-)
+from pytest_gpuperf.collect.ncu.extract import answer
+from pytest_gpuperf.collect.ncu.forms import ADVICE, LAUNCHES, NOT_A_REPORT
 from pytest_gpuperf.collect.ncu.launches import decode_launches
 from pytest_gpuperf.collect.ncu.metrics import (
     Metric,
