@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from fakes.project import Project
+from fakes.project import HUNG_S, Project
 
 # Of the package alone. Both may fall, and whoever raises one says why here. A run loads 127
 # modules with 43,100 lines. 2,300 of them explain asserts and missing values, and are loaded
@@ -67,6 +69,20 @@ NEVER = (
     "pytest_gpuperf.report.runs",
     "sqlite3",
 )
+# What two files of runs are compared without.
+NEEDLESS_FOR_RUNS = {
+    "pytest_gpuperf.baseline.store",
+    "pytest_gpuperf.collect.ncu.text",
+    "pytest_gpuperf.collect.runner",
+    "pytest_gpuperf.collect.worktree",
+}
+COMPARES = """
+    import sys
+    from pytest_gpuperf.cli import main
+
+    main(["compare", "a.json", "b.json"])
+    print("loaded:", *sys.modules)
+"""
 LISTS = """
     import sys
 
@@ -106,3 +122,29 @@ def test_a_plain_gate_run_loads_what_it_needs(project: Project) -> None:
     )
     assert len(ours) <= MOST_MODULES, sorted(ours)
     assert lines_count <= MOST_LINES, lines_count
+
+
+def test_two_runs_are_compared_without_stores_git_and_formats_of_other_tools(
+    project: Project,
+) -> None:
+    """A command that people call between two edits starts with what it needs."""
+    project.write(
+        "def test_sum(gpuperf):\n    assert gpuperf(sum, range(50)) == 1225\n"
+    )
+    for name in ("a.json", "b.json"):
+        project.spawn("-q", f"--gpuperf-json={name}")
+    script = project.write(COMPARES, "compares.py")
+
+    ended = subprocess.run(
+        [sys.executable, script],
+        cwd=project.path,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=HUNG_S,
+    )
+
+    assert "test_sum" in ended.stdout, ended.stderr
+    loaded = set(ended.stdout.rpartition("loaded:")[2].split())
+    assert "pytest_gpuperf.judge.look" in loaded
+    assert loaded & NEEDLESS_FOR_RUNS == set()

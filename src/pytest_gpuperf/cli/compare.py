@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpuperf.baseline.store import names_database, open_store
 from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.cli.merge import with_merged_shards
 from pytest_gpuperf.cli.output import (
@@ -30,11 +29,7 @@ from pytest_gpuperf.cli.output import (
     start_of,
     told_on_terminals,
 )
-from pytest_gpuperf.cli.stored_tests import StoredTests
 from pytest_gpuperf.collect.replay import HEAD_FILE, read_recording
-from pytest_gpuperf.collect.runner import ProcessRunner, run_here
-from pytest_gpuperf.collect.scratch import ScratchFolder
-from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -187,6 +182,11 @@ def _refuse_unfit(
 
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
+    # Two files are compared without git and without pytest.
+    from pytest_gpuperf.collect.runner import ProcessRunner, run_here
+    from pytest_gpuperf.collect.scratch import ScratchFolder
+    from pytest_gpuperf.collect.worktree import Repository
+
     # An unknown revision is refused here, and not in pytest's words.
     revision = arguments.against
     Repository.at(str(Path.cwd()), ProcessRunner(), revision=revision).commit_of(
@@ -303,6 +303,7 @@ def _captures(files: Sequence[str]) -> tuple[list[CaptureSide], list[str]]:
         )
     # Needed only for captures.
     from pytest_gpuperf.collect.ncu.launches import read_capture
+    from pytest_gpuperf.collect.runner import ProcessRunner
     from pytest_gpuperf.measure.captured import capture_side, first_counters
     from pytest_gpuperf.report.captures import launch_failures
 
@@ -385,8 +386,11 @@ def _read_sides(paths: Sequence[str]) -> _Sides:
 def _side(path: str) -> Run | Sequence[StoredRecord]:
     in_folder = is_folder(path)
     is_recording = in_folder and exists(str(Path(path, HEAD_FILE)))
-    is_store = in_folder or names_database(path) or start_of(path).startswith(_STORE)
+    is_store = in_folder or _is_store(path)
     if is_store and not is_recording:
+        # Two runs are compared without a store.
+        from pytest_gpuperf.baseline.store import open_store
+
         store = open_store(path, Path.cwd())
         return [
             record
@@ -404,6 +408,14 @@ def _side(path: str) -> Run | Sequence[StoredRecord]:
     )
     records = tuple(recording.records.values())
     return Run(schema=SCHEMA_VERSION, header=header, records=records)
+
+
+def _is_store(path: str) -> bool:
+    if ":" not in path:  # No URL of a database.
+        return start_of(path).startswith(_STORE)
+    from pytest_gpuperf.baseline.store import names_database
+
+    return names_database(path)
 
 
 def _of_run(run: Run) -> list[StoredRecord]:
@@ -429,6 +441,9 @@ def _of_run(run: Run) -> list[StoredRecord]:
 def _as_in_run(
     records: Iterable[StoredRecord], run: Run, place: str
 ) -> Iterator[StoredRecord]:
+    # Two runs are compared without a store.
+    from pytest_gpuperf.cli.stored_tests import StoredTests
+
     known = (*run.test_ids, *run.header.completeness.unchanged)
     ids = {REFERENCES: REFERENCES, **dict(zip(known, known, strict=True))}
     ids |= {test.key: test.test_id for test in run.tests if test.key}

@@ -47,6 +47,8 @@ _ERASE = "\r\x1b[K"
 _RED, _USUAL = "\x1b[31m", "\x1b[0m"
 # Some 100 times the run of 1,000 tests with samples.
 _LARGEST_BYTES = 1_000_000_000
+# The first bytes of a run, by which the patterns of other tools' files are not needed.
+_RUN = b'{\n"against": '
 
 
 _T = TypeVar("_T")
@@ -364,6 +366,9 @@ def refuse_foreign(
     Raises:
         RecordError: Another tool wrote the file. The message names the kind of file.
     """
+    start = start_of(path) if content is None else content
+    if start.startswith(_RUN):
+        return
     from pytest_gpuperf.collect.translate import FOREIGN_BYTES, foreign
 
     known = foreign(start_of(path, FOREIGN_BYTES) if content is None else content)
@@ -407,6 +412,8 @@ def exists(path: str) -> bool:
 
 def is_capture(path: str) -> bool:
     """Return True if a file is a report of Nsight Compute, by the first bytes or the name."""
+    if start_of(path).startswith(_RUN):
+        return False
     from pytest_gpuperf.collect.ncu.text import is_report
 
     return is_report(start_of(path), path) or path.endswith(".ncu-rep")
