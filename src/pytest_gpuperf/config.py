@@ -312,6 +312,12 @@ class Config(Frozen, frozen=True, kw_only=True):
         )
 
     @property
+    def needs_references(self) -> bool:
+        """True if reference workloads are compared, stored or written to a file."""
+        uses = (self.baseline, self.update, self.against, self.json, self.record)
+        return any(use is not None for use in uses)
+
+    @property
     def confirms_better(self) -> bool:
         """True if improvements are confirmed, because they are stored, or fail their tests."""
         return self.fails_better or self.update in {Update.IMPROVED, Update.ALL}

@@ -60,16 +60,21 @@ def test_the_workers_of_a_run_are_one_process(project: Project) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "loaded"),
     [
-        (TIMED, (), True),
+        (TIMED, ("--gpuperf-json=run.json",), True),
+        (TIMED, ("--gpuperf-update=new",), True),
+        (TIMED, ("--gpuperf-record=recording",), True),
+        # A limit is judged without them.
+        (TIMED, (), False),
+        (TIMED, ("--gpuperf-markdown=page.md",), False),
         (TIMED, ("--collect-only",), False),
         (TIMED, ("--gpuperf-disable",), False),
         ("def test_it():\n    pass\n", (), False),
     ],
 )
-def test_who_measures_nothing_pays_nothing(
+def test_a_run_without_a_use_for_them_times_none(
     project: Project, text: str, arguments: tuple[str, ...], *, loaded: bool
 ) -> None:
-    """Not even an import."""
+    """They are compared, stored and written; other runs do not even import them."""
     project.write(LOOK, "conftest.py")
     project.write(text)
 

@@ -124,7 +124,7 @@ class Child:
         )
         site = Site.in_process(measuring_only, self.spec.identity)
         if not self._counts:
-            return bench_of(site, turn_client=self._turn_client)
+            return bench_of(site, turn_client=self._turn_client, for_parent=True)
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
         from pytest_gpuperf.measure.bench import marking_bench
 

@@ -83,6 +83,8 @@ class TimingMeasurer:
 
         turn_client: Connection to the turn server, or None to measure without turns.
 
+        has_references: Whether reference workloads are timed with the tests.
+
     Attributes:
         counters: The counters of the tests, set before they run, or None if no test needs
             any.
@@ -97,10 +99,12 @@ class TimingMeasurer:
         observers: Observers,
         *,
         turn_client: TurnClient | None = None,
+        has_references: bool = True,
     ) -> None:
         self.observers = observers
         self.counters: NcuCounters | CuptiCounters | None = None
         self.imported = ImportedData()
+        self._has_references = has_references
         self._turn_client = turn_client
         self._take_turn: TakeTurn = (
             operator.not_ if turn_client is None else turn_client.take_turn
@@ -190,7 +194,9 @@ class TimingMeasurer:
 
     @functools.cached_property
     def references(self) -> References | None:
-        """The reference workloads, or None if the process times nothing."""
+        """The reference workloads, or None if they are not needed or nothing is timed."""
+        if not self._has_references:
+            return None
         collectors = self._site.config.collectors
         if collectors and frozenset((Source.HOST, *DEVICE_TIMERS)).isdisjoint(
             collectors
