@@ -420,22 +420,10 @@ def _is_store(path: str) -> bool:
 
 def _of_run(run: Run) -> list[StoredRecord]:
     """Return the records of a run as a session, with only the metrics that are compared."""
-    stored = []
-    for records in _measured(run).values():
-        compared = [
-            replace(
-                record,
-                estimates=tuple(
-                    e
-                    for e in record.estimates
-                    # Numbers recorded by a test are not in the catalogue.
-                    if e.metric not in METRICS or is_compared(e.metric, e.source)
-                ),
-            )
-            for record in records
-        ]
-        stored.append(stored_record(compared, run.header.session, run.version))
-    return stored
+    return [
+        stored_record([*map(_compared, records)], run.header.session, run.version)
+        for records in _measured(run).values()
+    ]
 
 
 def _as_in_run(
@@ -454,6 +442,17 @@ def _as_in_run(
         name = record.key.test_id
         test_id = ids.get(name) or (shown(name) if is_below else name)
         yield replace(record, key=replace(record.key, test_id=test_id))
+
+
+def _compared(record: Record) -> Record:
+    estimates = [
+        estimate
+        for estimate in record.estimates
+        # Numbers recorded by a test are not in the catalogue.
+        if estimate.metric not in METRICS
+        or is_compared(estimate.metric, estimate.source)
+    ]
+    return replace(record, estimates=tuple(estimates))
 
 
 def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:

@@ -234,7 +234,11 @@ def imported(arguments: argparse.Namespace) -> int:
     for path, results, session in runs:
         changes = _changes(results, session)
         target.write_all(changes)
-        remarks.append(_imported(path, results, again=session.id in held))
+        if session.id in held:
+            remarks.append(f"{path} was imported before and added nothing")
+        else:
+            count = display.plural(len(results.times), "time")
+            remarks.append(f"imported {count} of {results.tool} from {path}")
         held.add(session.id)
         if results.started_unix_s is None:
             when = display.date(session.started_unix_s)
@@ -265,13 +269,6 @@ def imported(arguments: argparse.Namespace) -> int:
         remarks=remarks,
     )
     return GOOD
-
-
-def _imported(path: str, results: ForeignResults, *, again: bool) -> str:
-    if again:
-        return f"{path} was imported before and added nothing"
-    count = display.plural(len(results.times), "time")
-    return f"imported {count} of {results.tool} from {path}"
 
 
 def _read(path: str) -> tuple[ForeignResults, Session]:

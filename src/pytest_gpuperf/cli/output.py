@@ -186,10 +186,9 @@ def print_table(
     else:
         width = line_width() - len(_INDENT)
         rows = [*text_table(table, width=width)]
-        is_terminal = sys.stdout is not None and sys.stdout.isatty()
-        is_dumb = os.environ.get("TERM") == "dumb"
-        # NO_COLOR: no-color.org.
-        if red and is_terminal and not is_dumb and not os.environ.get("NO_COLOR"):
+        # NO_COLOR is a convention of many programs: no-color.org.
+        is_plain = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR")
+        if red and sys.stdout is not None and sys.stdout.isatty() and not is_plain:
             texts = "|".join(map(re.escape, red))
             # Two blanks are between columns.
             cell = re.compile(f"(?<=  )({texts})(?=  |$)")

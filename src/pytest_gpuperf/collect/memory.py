@@ -492,7 +492,7 @@ def largest_process_bytes(root: Path = _ROOT) -> int | None:
             own = int(value.split()[0]) * _KIB
             break
     else:
-        # It includes the memory of the program that started the process.
+        # This includes the memory of the program that started the process.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return max(own, children)
 

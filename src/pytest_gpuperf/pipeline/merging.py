@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -297,16 +296,15 @@ def _with_host(run: Run, base_host: str) -> Run:
         core_count=environment.core_count,
         python_minor=environment.python_minor,
     )
-    on_host = partial(_on_host, host=host)
+
+    def on_host(record: Record) -> Record:
+        return record if record.host is not None else replace(record, host=host)
+
     return replace(
         run,
         records=tuple(map(on_host, run.records)),
         references=tuple(map(on_host, run.references)),
     )
-
-
-def _on_host(record: Record, *, host: Host) -> Record:
-    return record if record.host is not None else replace(record, host=host)
 
 
 def _header(runs: Sequence[Run]) -> Header:

@@ -220,12 +220,13 @@ class Project:
             if Path(path).name.startswith("__init__.")
             and (self.owner(path) or self._import_roots(side, name, path))
         }
+        within = tuple(f"{package}." for package in packages)
         return frozenset(
             (name, path)
             for name, path in loaded.modules
             if self.owner(path)
             or self._import_roots(side, name, path)
-            or any(parent in packages for parent in _parents(name))
+            or name.startswith(within)
         )
 
     def foreign(self, side: Side, loaded: Loaded) -> Gap | None:
@@ -793,12 +794,6 @@ def is_test_file(path: str) -> bool:
 def _stem(name: str, path: str) -> str:
     stem = name.replace(".", "/")
     return stem + "/__init__" if Path(path).name.startswith("__init__.") else stem
-
-
-def _parents(name: str) -> Iterator[str]:
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
 
 
 def _roots_by_stem(tracked: frozenset[str]) -> dict[str, frozenset[str]]:

@@ -161,14 +161,15 @@ def kernels_bytes(
         spelled = code if is_markdown else str
         rows = kernel_rows(launches, analyses[number], spelled=spelled, sort=sort)
         columns = _columns(rows[:top])
-        texts = [_count(launches, rows)]
+        texts = []
         if rest := rows[top:] if top is not None else ():
             kernels = display.plural(len(rest), "more kernel")
             share = math.fsum(row.share_fraction or 0.0 for row in rest)
             shared = (
                 f", {display.value(share, 'fraction')} of the time" if share else ""
             )
-            texts.insert(0, f"{kernels}{shared}")
+            texts.append(f"{kernels}{shared}")
+        texts.append(_count(launches, rows))
         if is_markdown:
             lines += [f"### {prose(heading)}", ""] if heading else []
             lines += [*markdown_table(columns), ""]

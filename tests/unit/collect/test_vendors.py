@@ -1,4 +1,4 @@
-"""Rules of collect.binary.vendors."""
+"""Rules of collect.binary.containers about device code of other vendors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from fakes.binaries import archive, elf, pe
 from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.binary.containers import other_code
 from pytest_gpuperf.collect.binary.read import read_cubins
-from pytest_gpuperf.collect.binary.vendors import other_code
 from pytest_gpuperf.errors import CaptureFormatError
 
 HIP = (".text", ".hip_fatbin", ".hipFatBinSegment")

@@ -1,8 +1,9 @@
-"""The sections of a library or a program, and the compiled code in its fatbins."""
+"""The sections of a library or a program, and the compiled code in them."""
 
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,22 @@ FATBIN_LTO = 8  # What nvcc writes for code=lto_90, for the link.
 # Of the header of an entry, which has 64 to 120 B. A longer one is no entry of any kind.
 _MOST_ENTRY_BYTES = 4096
 _FATBIN_VERSION = 1
+
+# clang keeps the code of each file until the link, which puts it into another section.
+UNLINKED = "device code that is not linked yet"
+OF_CLANG = "device code in a section of clang"
+# Name of a section and its content. clang names the section after kind and target:
+# "gen" is what ocloc compiled for a chip.
+_OTHER_CODE = (
+    (r"\.hip_?fat", "code for AMD's GPUs"),
+    (r"\.llvm\.offloading", UNLINKED),
+    (r"__CLANG_OFFLOAD_BUNDLE__\S*(?:amdgcn|nvptx)", OF_CLANG),
+    (r"__CLANG_OFFLOAD_BUNDLE__\S*spir\w*_gen", "code for Intel's GPUs"),
+    (
+        r"__CLANG_OFFLOAD_BUNDLE__\S*spir(?!\w*_gen)",
+        "SPIR-V, which a driver compiles for its GPU",
+    ),
+)
 
 
 class FileSection(NamedTuple):
@@ -148,6 +165,26 @@ def _pe_sections(content: bytes | mmap.mmap) -> Iterator[FileSection]:
         yield FileSection(
             name.rstrip(b"\0").decode("utf-8", "replace"), start, size_bytes
         )
+
+
+def other_code(content: bytes | mmap.mmap) -> tuple[str, ...]:
+    """
+    Return the kinds of device code in a file that no tool for NVIDIA's code reads.
+
+    Args:
+        content: An ELF file of 64 bits, an archive of them, or a PE file. Any other content
+            has none.
+
+    Returns:
+        Each kind once, as "code for AMD's GPUs (.hip_fatbin)".
+    """
+    found: dict[str, str] = {}
+    for start, _ in members(content):
+        for section in sections(content, start):
+            for pattern, kind in _OTHER_CODE:
+                if re.match(pattern, section.name, re.IGNORECASE):
+                    found.setdefault(kind, section.name)
+    return tuple(f"{kind} ({name})" for kind, name in found.items())
 
 
 def fatbin_parts(content: bytes | mmap.mmap) -> list[FatbinPart]:

@@ -29,8 +29,11 @@ from pytest_gpuperf.collect.binary.compiler_log import (
 from pytest_gpuperf.collect.binary.containers import (
     ARCHIVE,
     FATBIN_MAGIC,
+    OF_CLANG,
+    UNLINKED,
     mapped,
     names_fatbins,
+    other_code,
     sections,
 )
 from pytest_gpuperf.collect.binary.cubin import code_parts, without_stack_bound
@@ -51,7 +54,6 @@ from pytest_gpuperf.collect.binary.extraction import (
 from pytest_gpuperf.collect.binary.instructions import instruction_mix
 from pytest_gpuperf.collect.binary.module import CODE, MACHINE_CUDA, read_module
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool, refusal
-from pytest_gpuperf.collect.binary.vendors import OF_CLANG, UNLINKED, other_code
 from pytest_gpuperf.collect.chip_limits import target_capability
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
