@@ -34,7 +34,9 @@ COMMAND = """
 import sys
 from pytest_gpuperf.cli import main
 metrics = [f"--metrics={names}" for names in sys.argv[2:]]
-sys.exit(main(["show", sys.argv[1], "--format=FORM", *metrics]))
+# as typed: only then the reading begins before the command is imported
+sys.argv[1:] = ["show", sys.argv[1], "--format=FORM", *metrics]
+sys.exit(main())
 """
 # what a test does that asks for a tree of results
 TREE = """

@@ -26,6 +26,7 @@ SMALL_NOUNS = {
     "__main__": "python looks for the command under this name",
     "hookspecs": "a public face: other plugins read it",
     "plugin": "the entry point: all that the import hook of pytest reads",
+    "cli/early": "what is imported before the rest of the command",
     "collect/expected": "a file of each process, apart from the recordings that few runs keep",
     "collect/load": "a file of the system that stays open, and its format",
     "collect/timing/contention": "a check of the machine, not of the sampled call",

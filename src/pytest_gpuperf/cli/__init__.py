@@ -9,29 +9,17 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
-from typing import TYPE_CHECKING
 
 from pytest_gpuperf import __version__
-from pytest_gpuperf.cli.arguments import parse
-from pytest_gpuperf.cli.output import (
-    INTERRUPTED,
-    PIPE_CLOSED,
-    UNREADABLE,
-    WRONG_USAGE,
-    print_bytes,
-    say,
-)
-from pytest_gpuperf.errors import ConfigError, GpuPerfError, RevisionError
 
+TYPE_CHECKING = False  # The module typing takes 4 ms.
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-__all__ = ["main"]
+    from pytest_gpuperf.collect.begun import BegunProcess
 
-# Errors of the command line, not of the content of a file.
-_MISUSED = (ConfigError, RevisionError)
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,15 +30,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    if argv is not None:
+        return _answer(argv)
+    from pytest_gpuperf.cli.early import begin_reading
+
+    words = sys.argv[1:]
+    begun = begin_reading(words)
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
+        return _answer(words, begun)
+    finally:
+        if begun is not None:
+            begun.end()
+
+
+def _answer(argv: Sequence[str], begun: BegunProcess | None = None) -> int:
+    # A capture is being read while these are imported.
+    from pytest_gpuperf.cli.arguments import parse
+    from pytest_gpuperf.cli.output import (
+        INTERRUPTED,
+        PIPE_CLOSED,
+        UNREADABLE,
+        WRONG_USAGE,
+        say,
+    )
+    from pytest_gpuperf.errors import ConfigError, GpuPerfError, RevisionError
+
+    try:
+        arguments = parse(argv)
+        arguments.begun = begun
         try:
             code = _run(arguments)
         except GpuPerfError as error:
             lines = [f"gpuperf: error: {error.message}"]
             lines += [f"    remedy: {error.remedy}"] if error.remedy else []
             say(lines)
-            code = WRONG_USAGE if isinstance(error, _MISUSED) else UNREADABLE
+            # Errors of the command line, not of the content of a file.
+            is_misused = isinstance(error, (ConfigError, RevisionError))
+            code = WRONG_USAGE if is_misused else UNREADABLE
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -63,6 +79,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    from pytest_gpuperf.cli.output import print_bytes
+    from pytest_gpuperf.errors import ConfigError
+
     if arguments.version:
         return print_bytes(f"gpuperf {__version__}\n".encode())
     if arguments.command is None:

@@ -413,7 +413,7 @@ def is_capture(path: str) -> bool:
     """Return True if a file is a report of Nsight Compute, by the first bytes or the name."""
     if start_of(path).startswith(_RUN):
         return False
-    from pytest_gpuperf.collect.ncu.text import is_report
+    from pytest_gpuperf.collect.ncu.reading import is_report
 
     return is_report(start_of(path), path) or path.endswith(".ncu-rep")
 

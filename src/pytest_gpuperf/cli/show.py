@@ -19,7 +19,8 @@ from pytest_gpuperf.cli.output import (
     start_of,
     told_on_terminals,
 )
-from pytest_gpuperf.collect.ncu.text import MAGIC, capture_text, check_file
+from pytest_gpuperf.collect.ncu.reading import MAGIC
+from pytest_gpuperf.collect.ncu.text import capture_text, check_file
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError, RecordError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+    from pytest_gpuperf.collect.begun import BegunProcess
     from pytest_gpuperf.model.launch import CapturedLaunch
 
 _FOLDER = (
@@ -128,11 +130,13 @@ def _show_measured(arguments: argparse.Namespace) -> int:
     if any(filters.values()):
         return _show_chosen(arguments, filters)
     if metrics is not None:
-        return _show_metrics(file, form, metrics)
+        return _show_metrics(file, form, metrics, arguments.begun)
     # The needed module is imported while another process reads the capture. This saves
     # a tenth of the time for 154 launches, and more for a shorter report.
     needed = "measure.captured" if form == "json" else "cli.records"
-    runner = ProcessRunner(lambda: import_module(f"pytest_gpuperf.{needed}"))
+    runner = ProcessRunner(
+        lambda: import_module(f"pytest_gpuperf.{needed}"), begun=arguments.begun
+    )
     with told_on_terminals(f"reading {file}"):
         text = capture_text(file, runner=runner)
     if form == "json":
@@ -180,14 +184,16 @@ def _refuse_views(arguments: argparse.Namespace) -> None:
         raise ConfigError(message, remedy=remedy)
 
 
-def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
+def _show_metrics(
+    file: str, form: str, metrics: tuple[str, ...], begun: BegunProcess | None
+) -> int:
     """Print some metrics of a capture. Counters as JSON are the reader's own bytes."""
     if form != "json" or any("__" not in name for name in metrics):
         from pytest_gpuperf.cli.records import show_metrics
 
         return show_metrics(file, form, metrics)
     with told_on_terminals(f"reading {file}"):
-        content = capture_text(file, runner=ProcessRunner(), metrics=metrics)
+        content = capture_text(file, runner=ProcessRunner(begun=begun), metrics=metrics)
     print_bytes(CAPTURE_START + content[1:])
     if _NO_VALUE in content:
         from pytest_gpuperf.cli.records import say_what_lacks

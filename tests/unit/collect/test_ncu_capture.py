@@ -17,7 +17,7 @@ import pytest
 
 from fakes import fake_ncu_report
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.ncu import extract, forms, text
+from pytest_gpuperf.collect.ncu import extract, forms, reading
 from pytest_gpuperf.collect.ncu.launches import read_capture, read_report
 from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
@@ -101,7 +101,13 @@ def extracted(
 ) -> Finished:
     """Run the child side as `text` does, on so many processes."""
     form, *names = selection or (forms.ALL_VALUES,)
-    argv = (sys.executable, *text._OPTIONS, text._START, text._PACKAGES, str(site))
+    argv = (
+        sys.executable,
+        *reading._OPTIONS,
+        reading._START,
+        reading._PACKAGES,
+        str(site),
+    )
     return ProcessRunner().run(
         (*argv, form, str(path), str(processes), *names), timeout_s=60
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Sequence
-from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.ncu.forms import (
@@ -14,6 +12,12 @@ from pytest_gpuperf.collect.ncu.forms import (
     NO_INTERFACE,
     NOT_A_REPORT,
     VALUES,
+)
+from pytest_gpuperf.collect.ncu.reading import (
+    MAGIC,
+    is_report,
+    reader_argv,
+    reader_environment,
 )
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.errors import (
@@ -27,39 +31,15 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.translate import Foreign
 
-# The first bytes of 257 public reports.
-MAGIC = b"NVR\0"
-# ncu 2026.3 compresses a report with zstd. NVIDIA's reader asks for this suffix.
-_ZSTD, _COMPRESSED = b"\x28\xb5\x2f\xfd", ".ncu-repz"
 _NO_REPORT = (
     "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
     "name a .ncu-rep file, or a compressed one (.ncu-repz)",
 )
-# Isolated, because the process needs only this package and ncu-report.
-_OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
-# The folder of NVIDIA's module goes before that of this package, which may hold
-# another.
-_START = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from pytest_gpuperf.collect.ncu import extract; "
-    "sys.path.insert(-1, sys.argv[2]); extract.main(sys.argv[3:])"
-)
-# The folder that has pytest_gpuperf.
-_PACKAGES = os.path.abspath(f"{__file__}/../../../..")
 _LONGEST_REASON = 500
 # Our choice for one reading. 154 launches take 0.3 s.
 _TIMEOUT_S = 120.0
 # 50,000 launches of 20 kB. The report is read whole.
 _LARGEST_BYTES = 1_000_000_000
-# Variables for the dynamic loader and temporary files. No other variable of the caller
-# may change the text of a report.
-_ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
-
-
-def is_report(start: bytes, name: str) -> bool:
-    """Return True if first bytes and name are those of a report of Nsight Compute."""
-    compressed = start.startswith(_ZSTD) and name.endswith(_COMPRESSED)
-    return compressed or start.startswith(MAGIC)
 
 
 def capture_text(
@@ -113,20 +93,11 @@ def report_text(
     """
     file = os.path.abspath(path)
     check_file(file)
-    # The module is found without importing it.
-    spec = PathFinder.find_spec("ncu_report")
-    if spec is None or spec.origin is None:
+    argv = reader_argv(file, form, names)
+    if argv is None:
         message = "the package ncu-report is not installed"
         raise _unavailable(message)
-    interface = os.path.dirname(spec.origin)
-    if spec.submodule_search_locations:
-        interface = os.path.dirname(interface)
-    argv = (sys.executable, *_OPTIONS, _START, _PACKAGES, interface, form, file, "0")
-    finished = runner.run(
-        (*argv, *names),
-        timeout_s=_TIMEOUT_S,
-        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-    )
+    finished = runner.run(argv, timeout_s=_TIMEOUT_S, env=reader_environment())
     _check_end(file, finished)
     return finished.stdout
 

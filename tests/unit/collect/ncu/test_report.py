@@ -25,8 +25,9 @@ from pytest_gpuperf.collect.ncu.metrics import (
     MetricCorrelationData,
     MetricCounter,
 )
+from pytest_gpuperf.collect.ncu.reading import is_report
 from pytest_gpuperf.collect.ncu.report import Report
-from pytest_gpuperf.collect.ncu.text import is_report, report_text
+from pytest_gpuperf.collect.ncu.text import report_text
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
