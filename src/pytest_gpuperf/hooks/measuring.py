@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from os import environ
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -531,6 +533,7 @@ class Measuring:
             self.bench.measurer.imported.keep(modules)
         if site.device() is None:  # Nothing to take turns on.
             self.config.pluginmanager.unregister(name="gpuperf-leases")
+        _load_events(site)
         if self._identifies:
             read_functions([item for item, _ in self._marked])
         # A test may ask for a value that is missing, or compare one, with no descriptor left.
@@ -545,7 +548,8 @@ class Measuring:
         if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
             # These judge while a test runs.
             import pytest_gpuperf.judge.limit
-            import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - loaded in time
+            import pytest_gpuperf.pipeline.verdicts
+            import pytest_gpuperf.report.explanation  # noqa: F401 - loaded in time
 
             device = site.device()
             gpu_name = None if device is None else device.name
@@ -926,6 +930,16 @@ class Measuring:
         from pytest_gpuperf.hooks.asserts import explained
 
         return explained(op, left, right, self._ledger)
+
+
+def _load_events(site: Site) -> None:
+    """Load what times a device, which a test may be the first to use."""
+    if (
+        site.device() is not None
+        or "torch" in sys.modules
+        or find_spec("torch") is not None
+    ):
+        import pytest_gpuperf.collect.timing.events  # noqa: F401 - loaded in time
 
 
 def _missed_assert(ended: _Ended) -> MissedAssert | None:
