@@ -54,9 +54,9 @@ from pytest_gpuperf.errors import (
     BaselineCorruptError,
     SchemaVersionError,
 )
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import UNREADABLE, BulkRecord, Frozen, collector_paused
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     KEYED_SINCE,

@@ -30,8 +30,8 @@ from pytest_gpuperf.errors import (
     RecordError,
     SchemaVersionError,
 )
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import STORE_VERSION, StoredRecord
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value
