@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -11,6 +11,27 @@ if TYPE_CHECKING:
     from pytest_gpuperf.fixture import GpuPerf
     from pytest_gpuperf.hooks.digests import Digests
     from pytest_gpuperf.model.verdict import Verdict
+
+
+class ReadMarkers(NamedTuple):
+    """
+    What the markers of a test say.
+
+    Attributes:
+        plan: The merged requests, without wrong values.
+
+        is_marked: Whether there is a marker.
+
+        names_metrics: Whether the plan depends on the parameters of the test, which may
+            be names of metrics.
+
+        mistakes: The mistakes, each as a text.
+    """
+
+    plan: Plan
+    is_marked: bool
+    names_metrics: bool = False
+    mistakes: tuple[str, ...] = ()
 
 
 class MarkedTest:
