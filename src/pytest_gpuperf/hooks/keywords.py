@@ -17,7 +17,6 @@ from pytest_gpuperf.config import (
     text_mistake,
 )
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
-from pytest_gpuperf.hooks.marked import ReadMarkers
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.record import WORK_DOUBTS
 from pytest_gpuperf.model.sample import CacheMode, Source
@@ -56,23 +55,24 @@ _NOT_A_NAME = re.compile(r"[<>=\n]")
 _TIMED = {"time", "throughput", "mfu", "roofline"}
 
 
-def read_keywords(item: pytest.Item, marks: Sequence[pytest.Mark]) -> ReadMarkers:
+def read_keywords(
+    item: pytest.Item, marks: Sequence[pytest.Mark]
+) -> tuple[Plan, bool, list[str]]:
     """
-    Return the plan of a test whose markers have arguments, and the mistakes in them.
+    Read the markers of a test, at least one of which has arguments.
 
     Args:
         item: The test.
 
         marks: Its markers, the closest first.
+
+    Returns:
+        The plan without wrong values, whether it depends on the parameters of the test,
+        and the mistakes in the markers.
     """
     reader = _KeywordReader(item)
     plan = reader.plan(marks)
-    return ReadMarkers(
-        plan,
-        is_marked=True,
-        names_metrics=reader.names_metrics,
-        mistakes=tuple(reader.mistakes),
-    )
+    return plan, reader.names_metrics, reader.mistakes
 
 
 class _KeywordReader:
