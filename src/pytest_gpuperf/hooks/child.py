@@ -126,6 +126,7 @@ class Child:
         if not self._counts:
             return bench_of(site, turn_client=self._turn_client)
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
+        import pytest_gpuperf.fixture.placeholders  # noqa: F401 - loaded in time
         from pytest_gpuperf.measure.bench import marking_bench
 
         return marking_bench(
