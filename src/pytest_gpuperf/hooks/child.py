@@ -125,8 +125,8 @@ class Child:
         site = Site.in_process(measuring_only, self.spec.identity)
         if not self._counts:
             return bench_of(site, turn_client=self._turn_client)
-        from pytest_gpuperf.collect.ncu.nvtx import find_ranges
         import pytest_gpuperf.fixture.placeholders  # noqa: F401 - loaded in time
+        from pytest_gpuperf.collect.ncu.nvtx import find_ranges
         from pytest_gpuperf.measure.bench import marking_bench
 
         return marking_bench(

@@ -24,7 +24,8 @@ from pytest_gpuperf.baseline.layout import (
     version_of,
 )
 from pytest_gpuperf.baseline.rows import digest
-from pytest_gpuperf.baseline.text import NamedBy, decode, decode_stream
+from pytest_gpuperf.baseline.text import NamedBy, decode_stream
+from pytest_gpuperf.baseline.whole_text import decode
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,
