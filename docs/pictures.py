@@ -26,7 +26,6 @@ from fakes import runs  # noqa: E402 - found by the line above
 from pytest_gpuperf.model.activity import (  # noqa: E402
     ActivitySummary,
     KernelShape,
-    KernelTotal,
     KernelUse,
     Track,
 )
@@ -41,6 +40,7 @@ from pytest_gpuperf.model.counters import (  # noqa: E402
 )
 from pytest_gpuperf.model.environment import Session  # noqa: E402
 from pytest_gpuperf.model.frozen import replace  # noqa: E402
+from pytest_gpuperf.model.kernel import KernelTotal  # noqa: E402
 from pytest_gpuperf.model.record import (  # noqa: E402
     Kind,
     Record,

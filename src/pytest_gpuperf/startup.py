@@ -190,9 +190,9 @@ def pytest_make_collect_report(
         except pytest.UsageError as error:
             collector.config.stash[_REFUSED] = error
             raise
-        from pytest_gpuperf.hooks import markers
+        from pytest_gpuperf.hooks.marked import read_markers
 
-        markers.read_markers(report, measuring)
+        read_markers(report, measuring)
     return report
 
 

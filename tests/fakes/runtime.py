@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from fakes.clock import FakeClock
-from pytest_gpuperf.collect.runtime import DriverFacts
+from pytest_gpuperf.collect.cuda_device import DriverFacts
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.record import Void
 

@@ -73,6 +73,7 @@ NEVER = (
 NEEDLESS_FOR_RUNS = {
     "pytest_gpuperf.baseline.store",
     "pytest_gpuperf.collect.ncu.text",
+    "pytest_gpuperf.collect.ncu.reading",
     "pytest_gpuperf.collect.runner",
     "pytest_gpuperf.collect.worktree",
 }

@@ -76,6 +76,16 @@ WATCH = """
             f.writelines(f"{event} {name}\\n" for event, name in opened)
 """
 
+# Python itself opens no file for it
+FIRST_OF_TORCH = """
+    import sys
+    import types
+
+    def test_a(gpuperf):
+        sys.modules["torch"] = types.ModuleType("torch")
+        gpuperf.measure(dir)
+"""
+
 # what a fake file system does to this process, in as far as no package is needed for it
 TAKEN = """
     import builtins
@@ -119,6 +129,20 @@ def test_no_file_is_opened_while_tests_run(
     opened = [(project.path / name).read_text() for name in names]
     assert opened == ([""] if len(names) == 1 else ["", ""])
     assert "5 passed" in ended.stdout
+
+
+def test_nothing_is_imported_where_a_test_is_the_first_to_load_torch(
+    project: Project,
+) -> None:
+    """What knows its devices is loaded before the first test, if there is a torch to load."""
+    project.write("", "torch.py")
+    project.write(FIRST_OF_TORCH)
+    project.write(WATCH, "conftest.py")
+    ended = project.spawn("-q", "-p", "no:cacheprovider")
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    # Its version is looked up.
+    assert "import" not in (project.path / "opened-None").read_text().split()
 
 
 @pytest.mark.parametrize("scope", ["function", "module", "session"])

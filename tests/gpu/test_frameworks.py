@@ -158,10 +158,10 @@ def test_an_output_that_a_kernel_writes_leaves_the_time_valid(
 @pytest.fixture(scope="session")
 def bandwidth() -> float:
     """What the memory of the first GPU can do [B/s]."""
+    from pytest_gpuperf.collect.cuda_device import CudaRuntime, load_driver
     from pytest_gpuperf.collect.devices import query_devices
     from pytest_gpuperf.collect.listed_devices import with_driver_facts
     from pytest_gpuperf.collect.peaks import find_peaks
-    from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
 
     device = query_devices().devices[0]
     facts = CudaRuntime(load_driver).facts_of(device.uuid)

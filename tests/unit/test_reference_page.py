@@ -14,7 +14,7 @@ import pytest_gpuperf
 from pytest_gpuperf import hookspecs, options
 from pytest_gpuperf.cli.arguments import parser
 from pytest_gpuperf.fixture.gpuperf import GpuPerf
-from pytest_gpuperf.hooks import markers
+from pytest_gpuperf.hooks import keywords
 from pytest_gpuperf.model.roofline import Grade
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -86,7 +86,7 @@ def test_every_ini_value_is_told(tables: dict[str, dict[str, list[str]]]) -> Non
 
 def test_every_keyword_is_told(tables: dict[str, dict[str, list[str]]]) -> None:
     """In the order in which a mistake lists them."""
-    assert [*tables["keyword"]] == [*markers._KEYWORDS]
+    assert [*tables["keyword"]] == [*keywords._KEYWORDS]
 
 
 def test_every_call_of_the_fixture_is_told(
@@ -117,7 +117,7 @@ def test_every_call_of_the_fixture_is_told(
 
 def test_what_can_be_required_is_told(tables: dict[str, dict[str, list[str]]]) -> None:
     """Each word, in the row of its keyword; grades in theirs."""
-    for word in markers._REQUIREMENTS:
+    for word in keywords._REQUIREMENTS:
         assert f'`"{word}"`' in tables["keyword"]["requires"][0]
     for grade in Grade.__members__:
         assert f'`"{grade}"`' in tables["keyword"]["min_grade"][0]

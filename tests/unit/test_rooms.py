@@ -188,7 +188,7 @@ SENTENCES = {"message", "reason", "remedy", "text"}  # attributes that people re
 READING = {"startswith", "endswith", "find", "index", "count", "partition"}
 PATTERNS = {"match", "search", "fullmatch", "findall", "finditer"}
 FOR_PEOPLE = {
-    ("hooks/outcomes", "self.text.partition('\\n')")
+    ("hooks/failures", "self.text.partition('\\n')")
 }  # it draws the first line
 
 

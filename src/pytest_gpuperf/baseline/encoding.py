@@ -29,8 +29,8 @@ from pytest_gpuperf.baseline.rows import (
     with_fields,
 )
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.record import STORE_VERSION, StoredRecord
 
 

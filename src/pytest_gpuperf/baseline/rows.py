@@ -8,9 +8,9 @@ from typing import Annotated, Generic, TypeVar, get_origin
 import msgspec
 from blake3 import blake3
 
-from pytest_gpuperf.model.activity import KernelLaunch
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.kernel import KernelLaunch
 from pytest_gpuperf.model.record import (
     BoundClass,
     FileList,

@@ -38,7 +38,6 @@ from pytest_gpuperf.baseline.text import (
     BaselineFile,
     Damage,
     NamedBy,
-    decode,
     decode_stream,
 )
 from pytest_gpuperf.disk import TEMPORARY
@@ -466,6 +465,9 @@ class _StoreReader:
         text = read_whole(path)
         if text is None:
             return None
+        # Of a damaged file, of another layout, or of a section of a single file.
+        from pytest_gpuperf.baseline.whole_text import decode
+
         return decode(
             text,
             path=str(path),
@@ -479,6 +481,7 @@ class _StoreReader:
     def accept_edits(self, paths: Iterable[Path]) -> Repair:
         """Rewrite the damaged files without the damage. The caller must hold the lock."""
         from pytest_gpuperf.baseline.encoding import encode
+        from pytest_gpuperf.baseline.whole_text import decode
 
         accepted: list[Damage] = []
         removed: list[Damage] = []

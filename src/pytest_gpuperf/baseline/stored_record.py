@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session, differences, facts_of
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     Record,

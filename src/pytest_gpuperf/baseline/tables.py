@@ -11,9 +11,9 @@ from itertools import accumulate, pairwise
 import msgspec
 from blake3 import blake3
 
-from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import UNREADABLE, BulkRecord, Frozen, replace
+from pytest_gpuperf.model.kernel import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.record import (
     STORE_VERSION,
     AcceptedLevel,

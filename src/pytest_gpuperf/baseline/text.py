@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -13,17 +12,12 @@ from msgspec.structs import force_setattr as set_field
 
 from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.baseline.layout import (
-    READABLE,
-    SCHEMA_VERSION,
-    SCHEMAS,
-    SECTION_NAME,
     STRING,
     OtherLayoutError,
     schema_in,
     sections_in,
 )
 from pytest_gpuperf.baseline.rows import (
-    CONTENT,
     FACTS,
     HEAD,
     KERNELS,
@@ -38,7 +32,6 @@ from pytest_gpuperf.baseline.rows import (
     Fields,
     Kernels,
     KeyedBy,
-    StoredContent,
     StoredRow,
     StoredSection,
     StoreHead,
@@ -50,13 +43,9 @@ from pytest_gpuperf.baseline.rows import (
     summed_prefix,
     with_fields,
 )
-from pytest_gpuperf.errors import (
-    BaselineCorruptError,
-    SchemaVersionError,
-)
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import UNREADABLE, BulkRecord, Frozen, collector_paused
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     KEYED_SINCE,
@@ -144,15 +133,7 @@ class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     of_earlier_schema: bool = False
 
 
-_RESTORE = "restore it from version control, or remove it and measure again"
 _CHANGED = "it differs from its checksum"
-_BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
-
-# No line of a file starts like this: lines start with a brace, a quote or null.
-_CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
-# A file is still whole without any other line, which is a record or an entry of a
-# table.
-_STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
 # The first field of a record.
 _TEST_NAME = re.compile(rb'^\{"test":' + STRING)
 
@@ -161,62 +142,6 @@ _TEST_NAME = re.compile(rb'^\{"test":' + STRING)
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
-
-
-class _SchemaOnly(Frozen, frozen=True):
-    """The one field that every version of the format has."""
-
-    schema: str = ""
-
-
-def decode(
-    text: bytes,
-    *,
-    path: str,
-    keyed_by: KeyedBy,
-    section: str | None = None,
-    test_ids: Collection[str] | None = None,
-    metrics: Container[str] | None = None,
-    quantiles: bool = True,
-    edited: bool = False,
-) -> BaselineFile:
-    """
-    Decode the content of a file. Damaged lines are left out and listed in `damage`.
-
-    Args:
-        text: The bytes of the file.
-
-        path: The name of the file, for messages.
-
-        keyed_by: The kind of sections that the file must have.
-
-        section: The section to read, or None for all.
-
-        test_ids: The tests to read, or None for all.
-
-        metrics: The metrics to read, or None for all. Sessions without them are left
-            out.
-
-        quantiles: Whether to keep the quantiles of samples, which only reports show.
-
-        edited: Whether to accept lines that differ from their checksum.
-
-    Raises:
-        BaselineCorruptError: The file is damaged as a whole. The message names the
-            place.
-
-        SchemaVersionError: The file is a baseline of a later schema version.
-    """
-    reader = _LineReader(
-        text, path=path, edited=edited, metrics=metrics, quantiles=quantiles
-    )
-    with _refusing(text, path=path), collector_paused():
-        parts = [
-            (part, map(bytes, part.records))
-            for part in reader.sections(keyed_by)
-            if section in {None, part.name}
-        ]
-        return _content_of(reader, parts, keyed_by, test_ids)
 
 
 def decode_stream(
@@ -232,24 +157,24 @@ def decode_stream(
     Decode a file line by line, without holding its text.
 
     Returns:
-        As `decode` of the text, or None for a file that is damaged or has another
+        As `whole_text.decode` of the text, or None for a file that is damaged or has another
         layout than that of the store.
     """
-    reader = _LineReader(
+    reader = RowReader(
         b"", path=path, edited=False, metrics=metrics, quantiles=quantiles
     )
     try:
         with collector_paused():
             reader.version = schema_in(stream, keyed_by=keyed_by)
-            file = _content_of(reader, sections_in(stream), keyed_by, test_ids)
+            file = content_of(reader, sections_in(stream), keyed_by, test_ids)
     except (OtherLayoutError, *UNREADABLE):
         return None
     # The lines of damage are counted in the whole text.
     return None if file.damage else file
 
 
-def _content_of(
-    reader: _LineReader,
+def content_of(
+    reader: RowReader,
     parts: Iterable[tuple[StoredSection, Iterable[bytes]]],
     keyed_by: KeyedBy,
     test_ids: Collection[str] | None,
@@ -272,19 +197,7 @@ def _content_of(
     )
 
 
-@contextlib.contextmanager
-def _refusing(text: bytes, *, path: str) -> Iterator[None]:
-    """Turn the errors of a file that is damaged as a whole into one with its place."""
-    try:
-        yield
-    except UNREADABLE as error:
-        _refuse_other_text(text, path=path)
-        raise BaselineCorruptError(
-            _fault(error, text), remedy=_RESTORE, path=path
-        ) from error
-
-
-class _LineReader:
+class RowReader:
     """
     Reads one file, and collects the damaged lines.
 
@@ -309,8 +222,8 @@ class _LineReader:
         metrics: Container[str] | None,
         quantiles: bool,
     ) -> None:
-        self._text = text
-        self._path = path
+        self.file_text = text
+        self.path = path
         self.checked = not edited
         self._metrics = metrics
         self._most = None if quantiles else 0  # Quantiles that are kept.
@@ -322,51 +235,7 @@ class _LineReader:
         self.version = STORE_VERSION
         self.damage: list[Damage] = []
         # The section of the lines that are being read.
-        self._section = ""
-
-    def sections(self, keyed_by: KeyedBy) -> list[StoredSection]:
-        """
-        Return the sections of a file of a known version.
-
-        Raises:
-            BaselineCorruptError: It has other sections, or is no baseline.
-
-            SchemaVersionError: It is a baseline of a later version.
-        """
-        content = self._content()
-        _check_schema(content.schema, path=self._path)
-        if content.keyed_by != keyed_by:
-            raise BaselineCorruptError(
-                f"the file is keyed by {content.keyed_by}, not by {keyed_by}",
-                remedy="name the whole store: its folder, or a single-file store",
-                path=self._path,
-            )
-        self.version = READABLE[content.schema]
-        return [part for part in content.sections if part is not None]
-
-    def _content(self) -> StoredContent:
-        """Decode the content, without the lines that break the JSON."""
-        try:
-            return CONTENT.decode(self._text)
-        except UNREADABLE as error:
-            if _CONFLICT.search(self._text):
-                raise
-            whole = self._without_broken_lines()
-            try:
-                return CONTENT.decode(whole)
-            except UNREADABLE:
-                # This error names the place in the whole text.
-                raise error from None
-
-    def _without_broken_lines(self) -> bytes:
-        """Blank the lines that are not valid JSON, and note the damage."""
-        lines = self._text.split(b"\n")
-        for index, line in enumerate(lines):
-            self._section = _text_in(SECTION_NAME, line) or self._section
-            if not (_STRUCTURE.match(line) or _is_entry(line)):
-                self._leave_out("it is not JSON", line, number=index + 1)
-                lines[index] = b""
-        return b"\n".join(lines)
+        self.section = ""
 
     def records(
         self,
@@ -376,7 +245,7 @@ class _LineReader:
         selected: Collection[str] | None,
     ) -> tuple[list[StoredRecord], dict[RecordKey, NamedBy]]:
         """Return the selected sessions of a section, and all of its measurements."""
-        self._section = section.name
+        self.section = section.name
         prefix = section.name if keyed_by == "module" else ""
         prefix_of_sum = summed_prefix(section.name)
         heads = {
@@ -409,7 +278,7 @@ class _LineReader:
                 if selected is None or key.test_id in selected:
                     records.append(self._record(text, key, version, tables))
             except UNREADABLE as error:
-                self._leave_out(_without_place(error), text)
+                self.leave_out(_without_place(error), text)
         return [*filter(None, records)], {
             key: NamedBy(any_id=True in ids, all_ids=False not in ids)
             for key, ids in with_ids.items()
@@ -424,10 +293,10 @@ class _LineReader:
         try:
             row, unknown = decoded(ROW, text)
         except UNREADABLE as error:
-            self._leave_out(_without_place(error), text)
+            self.leave_out(_without_place(error), text)
             return False
         if self.checked and not is_unchanged(row, unknown, text, prefix):
-            self._leave_out(_CHANGED, text)
+            self.leave_out(_CHANGED, text)
             return False
         return True
 
@@ -511,7 +380,7 @@ class _LineReader:
                 )
                 break
         if wrong:
-            self._leave_out(wrong, text)
+            self.leave_out(wrong, text)
         return bool(wrong)
 
     def _asks_for(self, part: bytes, start: bytes) -> bool:
@@ -539,35 +408,35 @@ class _LineReader:
             try:
                 entry, unknown = decoded(decoder, text)
             except UNREADABLE as error:
-                self._leave_out(_without_place(error), raw)
+                self.leave_out(_without_place(error), raw)
                 continue
             ours = with_fields(json_of(entry), unknown).encode()
             if self.checked and key not in {digest(text), digest(ours)}:
-                self._leave_out(_CHANGED, raw)
+                self.leave_out(_CHANGED, raw)
             else:
                 entries[key] = (entry, unknown)
         return entries
 
-    def _leave_out(
+    def leave_out(
         self, reason: str, raw: msgspec.Raw | bytes, *, number: int = 0
     ) -> None:
         """Note a damaged line. A `number` of 0 means that the line number is looked up."""
         text = bytes(raw)
         # A line break inside an entry means that the file was reformatted.
         if not number and b"\n" not in text:
-            number = self._text.count(b"\n", 0, self._text.find(text)) + 1
+            number = self.file_text.count(b"\n", 0, self.file_text.find(text)) + 1
         self.damage.append(
             Damage(
-                path=self._path,
+                path=self.path,
                 line=number,
                 reason=reason,
-                test_id=_text_in(_TEST_NAME, text),
-                section=self._section,
+                test_id=text_in(_TEST_NAME, text),
+                section=self.section,
             )
         )
 
 
-def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
+def text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
     """Return the text that a pattern finds in a line, or ""."""
     found = pattern.match(line)
     if found is None:
@@ -577,19 +446,6 @@ def _text_in(pattern: re.Pattern[bytes], line: bytes) -> str:
     except UNREADABLE:
         # The text itself is damaged.
         return found[1].decode("utf-8", "replace")
-
-
-def _is_entry(line: bytes) -> bool:
-    """Return True for a line of valid JSON, a record or an entry of a table."""
-    body = line.rstrip()
-    if not body.endswith(b","):
-        return False
-    body = body[:-1]
-    try:
-        msgspec.json.decode(body if body.startswith(b"{") else b"{%b}" % body)
-    except UNREADABLE:
-        return False
-    return True
 
 
 def _totals(
@@ -606,51 +462,6 @@ def _totals(
     )
 
 
-def _check_schema(schema: str, *, path: str) -> None:
-    if not schema.startswith(SCHEMAS):
-        raise BaselineCorruptError(
-            f"it is not a baseline (schema {schema!r})",
-            remedy="name a store that --gpuperf-update has written",
-            path=path,
-        )
-    if schema not in READABLE:
-        raise SchemaVersionError(schema=schema, supported=SCHEMA_VERSION, path=path)
-
-
-def _refuse_other_text(text: bytes, *, path: str) -> None:
-    """Raise for a merge conflict, an unknown schema, or JSON that is not a baseline."""
-    conflict = _CONFLICT.search(text)
-    if conflict is not None:
-        line = text.count(b"\n", 0, conflict.start()) + 1
-        raise BaselineCorruptError(
-            f"line {line}: unresolved merge conflict",
-            remedy="remove the marker lines and keep the lines of both sides",
-            path=path,
-        )
-    try:
-        schema = msgspec.json.decode(text, type=_SchemaOnly).schema
-    except msgspec.ValidationError:
-        schema = ""
-    except UNREADABLE:
-        # The text is not JSON. The caller reports the place of the error.
-        return
-    _check_schema(schema, path=path)
-
-
 def _without_place(error: Exception) -> str:
     what, _, field = str(error).partition(" - at `$")
     return f"{field.rstrip('`').lstrip('.')}: {what}" if field else what
-
-
-def _fault(error: Exception, text: bytes) -> str:
-    if isinstance(error, msgspec.ValidationError):
-        what, _, field = str(error).partition(" - at `$")
-        return f"{field.rstrip('`').lstrip('.') or 'the whole'}: {what}"
-    if not isinstance(error, msgspec.DecodeError):
-        return f"it is not JSON ({error})"
-    match = _BYTE.match(str(error))
-    if match is None:
-        return f"truncated after line {len(text.splitlines())} ({error})"
-    before = text[: int(match["byte"])]
-    line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-    return f"line {line}, column {column}: {match['what']}"

@@ -24,6 +24,7 @@ from pytest_gpuperf.cli.output import (
     say,
 )
 from pytest_gpuperf.collect.clock import Clock, SystemClock
+from pytest_gpuperf.collect.cuda_device import CudaRuntime, load_driver
 from pytest_gpuperf.collect.cupti.chips import MetricType, chip_entries, chip_here
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.doctor import look
@@ -38,7 +39,7 @@ from pytest_gpuperf.collect.measured_peaks import (
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.store import KINDS, EntryStore, StoreEntry
 from pytest_gpuperf.collect.peaks import find_peaks
-from pytest_gpuperf.collect.runtime import CudaRuntime, DeviceRuntime, load_driver
+from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,

@@ -43,8 +43,9 @@ from pytest_gpuperf.measure.captured import (
     report_counters,
     whole_record,
 )
-from pytest_gpuperf.model.activity import InstructionMix, fits_kernel
+from pytest_gpuperf.model.activity import InstructionMix
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import fits_kernel
 from pytest_gpuperf.model.launch import (
     KERNEL,
     Capture,

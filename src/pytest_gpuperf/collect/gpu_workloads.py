@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.base import GPU_WORKLOADS
-from pytest_gpuperf.collect.runtime import raise_failure
+from pytest_gpuperf.collect.cuda_device import raise_failure
 from pytest_gpuperf.collect.timing.events import CudaEvents
 from pytest_gpuperf.errors import CollectError
 

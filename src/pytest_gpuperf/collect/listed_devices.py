@@ -10,7 +10,7 @@ from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.runtime import DriverFacts
+    from pytest_gpuperf.collect.cuda_device import DriverFacts
 
 # From 7.0 on, a multiprocessor has 64 cores, and from 8.6 on, 128.
 _OLDEST, _WIDER = (7, 0), (8, 6)

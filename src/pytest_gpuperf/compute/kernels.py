@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.verdict import KernelChoice
 

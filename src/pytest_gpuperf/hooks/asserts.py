@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.fixture.answer import Answer
 from pytest_gpuperf.fixture.values import Figure, Perf
-from pytest_gpuperf.hooks.outcomes import advice_lines
 from pytest_gpuperf.hooks.tracebacks import frames_of
 from pytest_gpuperf.model.verdict import FailedComparison
 from pytest_gpuperf.report import display
@@ -18,7 +17,7 @@ from pytest_gpuperf.report.asserted import assert_lines, safe_repr
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import CodeType, FrameType
 
     import pytest
@@ -127,6 +126,17 @@ def _asserting_place() -> tuple[CodeType, int] | None:
     instructions = dis.get_instructions(code)
     raises = (i.offset for i in instructions if i.opname == "RAISE_VARARGS")
     return code, next((offset for offset in raises if offset > last), last)
+
+
+def advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
+    """Return the advice for failed comparisons of captures and binaries as lines."""
+    advised = [part for perf, why in failed.items() for part in perf.advice(why)]
+    if not advised:
+        return []
+    # Imported here, because only failed captures and binaries have advice.
+    from pytest_gpuperf.report.launches import advice_texts
+
+    return [f"    {escape(text)}" for part in advised for text in advice_texts(part)]
 
 
 def missed_assert(

@@ -125,6 +125,7 @@ class Child:
         site = Site.in_process(measuring_only, self.spec.identity)
         if not self._counts:
             return bench_of(site, turn_client=self._turn_client, for_parent=True)
+        import pytest_gpuperf.fixture.placeholders  # noqa: F401 - loaded in time
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
         from pytest_gpuperf.measure.bench import marking_bench
 

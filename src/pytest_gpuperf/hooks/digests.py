@@ -9,13 +9,12 @@ from weakref import ref
 
 import pytest
 
-from pytest_gpuperf.collect.parameters import parameters_digest
 from pytest_gpuperf.collect.syntax import function_digest
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.settings import config_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_gpuperf.model.record import Record
 
@@ -70,9 +69,15 @@ def digests_of(item: pytest.Item) -> Digests:
 
 
 def read_functions(items: Iterable[pytest.Item]) -> None:
-    """Read the source files of test functions before any test runs, and cache the digests."""
+    """
+    Read the source files of test functions before any test runs, and cache the digests.
+
+    What parametrized tests need is loaded.
+    """
     for item in items:
         function_digest(getattr(item, "function", None))
+        if getattr(item, "callspec", None) is not None:
+            _loaded_parameters_digest()
 
 
 def parameters_of(item: pytest.Item) -> str | None:
@@ -80,7 +85,18 @@ def parameters_of(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
     if callspec is None:
         return None
-    return parameters_digest(callspec.params, _checkout(ref(item.config)))
+    digest = _loaded_parameters_digest()
+    return digest(callspec.params, _checkout(ref(item.config)))
+
+
+# Cached, because each parametrized test asks, and most runs have none.
+@functools.cache
+def _loaded_parameters_digest() -> Callable[
+    [Mapping[str, object], Iterable[str]], str | None
+]:
+    from pytest_gpuperf.collect.parameters import parameters_digest
+
+    return parameters_digest
 
 
 # Cached, because it is needed for every test. Two entries, because a pytest may run

@@ -407,9 +407,11 @@ class Gate:
             if not failures:
                 self._log(call, teardown, measured)
                 continue
+            from pytest_gpuperf.hooks.failures import ending_text, failure_text
+
             config = replace(self.suite.config, option_texts=self.suite.option_texts)
-            ending = outcomes.ending_text(call)
-            text = outcomes.failure_text(failures, config)
+            ending = ending_text(call)
+            text = failure_text(failures, config)
             text = "\n".join(filter(None, (text, ending)))
             self._explained[call.nodeid] = failures
             expected = outcomes.expected_failure(call)
@@ -564,7 +566,7 @@ class Gate:
         explained = [
             verdict
             for report in reports
-            if isinstance(report.longrepr, outcomes.VerdictRepr)
+            if outcomes.is_explained(report)
             for verdict in self._explained.get(report.nodeid, ())
         ]
         with collector_paused():

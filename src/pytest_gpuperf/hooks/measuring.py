@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from os import environ
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -531,6 +533,7 @@ class Measuring:
             self.bench.measurer.imported.keep(modules)
         if site.device() is None:  # Nothing to take turns on.
             self.config.pluginmanager.unregister(name="gpuperf-leases")
+        _load_events(site)
         if self._identifies:
             read_functions([item for item, _ in self._marked])
         # A test may ask for a value that is missing, or compare one, with no descriptor left.
@@ -544,6 +547,7 @@ class Measuring:
             _ = site.session
         if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
             # These judge while a test runs.
+            import pytest_gpuperf.hooks.failures
             import pytest_gpuperf.judge.limit
             import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - loaded in time
 
@@ -739,12 +743,15 @@ class Measuring:
         from pytest_gpuperf.pipeline.verdicts import judge_limits
 
         self.memory.learn(test_id, test.key)
-        digests = test.digests or _UNKNOWN
+        records = (test.digests or _UNKNOWN).of(ledger.records)
+        if not records:
+            from pytest_gpuperf.hooks.failures import record_of_nothing
+
+            records = [record_of_nothing(test_id, plan, ledger.raised)]
         verdicts = judge_limits(
             plan,
             test_id,
-            digests.of(ledger.records)
-            or [outcomes.record_of_nothing(test_id, plan, ledger.raised)],
+            records,
             self.memory,
             grades=self.bench.site.config.grades,
         )
@@ -758,7 +765,9 @@ class Measuring:
         perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
         unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
         verdicts = [*missed, *unread]
-        return outcomes.failure_text(verdicts, self.bench.site.config, perfs)
+        from pytest_gpuperf.hooks.failures import failure_text
+
+        return failure_text(verdicts, self.bench.site.config, perfs)
 
     def _judge_what_ended_early(self, ended: _Ended) -> None:
         """
@@ -785,7 +794,9 @@ class Measuring:
         test.verdicts = verdicts
         expected = report.__dict__.get("gpuperf_expects", False)
         if not expected and any(v.outcome is Outcome.FAILED for v in verdicts):
-            ending = outcomes.ending_text(report, ended.call)
+            from pytest_gpuperf.hooks.failures import ending_text
+
+            ending = ending_text(report, ended.call)
             text = self._missed_text(ledger, verdicts)
             outcomes.fail(report, "\n".join(filter(None, (text, ending))))
             # Reported as a failure of the test, because its setup has no error to repair.
@@ -885,7 +896,9 @@ class Measuring:
         # Verdicts on limits give a reason as well.
         has_reason = bool(refusals or test.verdicts)
         if unasked and not has_reason and report.passed:
-            refusals = (outcomes.nothing_measured(ledger.raised, disabled=disabled),)
+            from pytest_gpuperf.hooks.failures import nothing_measured
+
+            refusals = (nothing_measured(ledger.raised, disabled=disabled),)
         references = self.bench.measurer.references
         gated = plan.uses_fixture or plan.max_regression
         failed, line = call.excinfo is not None, item.location[1]
@@ -926,6 +939,16 @@ class Measuring:
         from pytest_gpuperf.hooks.asserts import explained
 
         return explained(op, left, right, self._ledger)
+
+
+def _load_events(site: Site) -> None:
+    """Load what times a device, which a test may be the first to use."""
+    if (
+        site.device() is not None
+        or "torch" in sys.modules
+        or find_spec("torch") is not None
+    ):
+        import pytest_gpuperf.collect.timing.events  # noqa: F401 - loaded in time
 
 
 def _missed_assert(ended: _Ended) -> MissedAssert | None:

@@ -7,79 +7,37 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf.errors import MetricUnavailableError, PerfAssertionError
-from pytest_gpuperf.fixture.values import SWITCH_ON
-from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, VoidCode
-from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
+from pytest_gpuperf.model.record import VoidCode
+from pytest_gpuperf.model.run import ANY_METRIC
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
-
-    from pytest_gpuperf.config import Config, Plan
-    from pytest_gpuperf.fixture.values import Perf
+    from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.run import Measured
 
 # The prefix that pytest gives a strict xfail that passed.
 _STRICT = "[XPASS(strict)] "
-# Characters. The printer wraps the line for its terminal.
-_UNBROKEN = 10**6
-# Stands for a metric where a test measured nothing.
-_ANY = "any metric"
-
-
-class _Crash:
-    """The place and first line of a failure, for JUnit and the short summary."""
-
-    def __init__(self, path: str, lineno: int, message: str) -> None:
-        self.path = path
-        self.lineno = lineno
-        self.message = message
-
-    def __str__(self) -> str:
-        """Return the place and the message."""
-        return f"{self.path}:{self.lineno}: {self.message}"
-
-
-class VerdictRepr:
-    """
-    The text of a verdict as a test's longrepr, in place of a traceback.
-
-    It has the attributes that the terminal, junitxml and pytest-html use: `toterminal`,
-    `__str__` and `reprcrash.message`.
-    """
-
-    def __init__(self, location: tuple[str, int | None, str], text: str) -> None:
-        self.text = text
-        first = text.partition("\n")[0]
-        self.reprcrash = _Crash(location[0], (location[1] or 0) + 1, first)
-
-    def __str__(self) -> str:
-        """Return the whole text."""
-        return self.text
-
-    def toterminal(self, writer: TerminalWriter) -> None:
-        """Write the text wrapped to the terminal, with the first line as the error."""
-        # Only failures are explained.
-        from pytest_gpuperf.report.explanation import fitted
-
-        width = writer.fullwidth - len("E   ")
-        first, _, rest = self.text.partition("\n")
-        for line in fitted(first, width=width):
-            writer.line(f"E   {line}", red=True, bold=True)
-        for line in fitted(rest, width=width):
-            writer.line(f"    {line}")
 
 
 def fail(report: pytest.TestReport, text: str) -> None:
     """Turn a report into a failure with the given text."""
+    # Most runs have no failure.
+    from pytest_gpuperf.hooks.failures import VerdictRepr
+
     report.outcome = "failed"
     report.longrepr = VerdictRepr(report.location, text)  # type: ignore[assignment] # duck
     # The report is no longer an unexpected pass.
     report.__dict__.pop("wasxfail", None)
+
+
+def is_explained(report: pytest.TestReport) -> bool:
+    """Return True if a report still has the text that `fail` gave it."""
+    from pytest_gpuperf.hooks.failures import VerdictRepr
+
+    return isinstance(report.longrepr, VerdictRepr)
 
 
 def expected_failure(report: pytest.TestReport) -> str | None:
@@ -128,30 +86,6 @@ def calls_xfail(call: pytest.CallInfo[None]) -> bool:
     )
 
 
-def ending_text(
-    report: pytest.TestReport, call: pytest.CallInfo[None] | None = None
-) -> str:
-    """
-    Return a line about the early end of a test, to follow the failing verdict, or "".
-
-    Args:
-        report: The report of the test, before it fails.
-
-        call: The phase that ended, or None if the report alone shows the reason.
-    """
-    if call is not None and call.excinfo is not None and lacked_a_value(call):
-        ended = f"unmeasured: {call.excinfo.value}"
-    elif not report.skipped:
-        return ""
-    elif hasattr(report, "wasxfail"):
-        ended = f"xfail: {report.wasxfail}"
-    elif isinstance(report.longrepr, tuple):
-        ended = report.longrepr[2]
-    else:
-        ended = str(report.longrepr)
-    return f"    the test ended early, after this was measured: {escape(ended)}"
-
-
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
     """Replace the traceback of a missed limit by the explanation."""
     if report.failed and call.excinfo is not None and missed_a_limit(call):
@@ -170,7 +104,7 @@ def apply_unmeasured(
     reasons: list[str] = []
     if measured.refusals or measured.verdicts:  # Few tests have any.
         reasons += [
-            r.text if r.metric == _ANY else f"{r.metric}: {r.text}"
+            r.text if r.metric == ANY_METRIC else f"{r.metric}: {r.text}"
             for r in measured.refusals
         ]
         reasons += _reasons_of_limits(measured.verdicts)
@@ -224,46 +158,6 @@ def missed_limits(measured: Measured) -> list[Verdict]:
     return [v for v in measured.verdicts if v.outcome is Outcome.FAILED]
 
 
-def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
-    """Return the reason why a completed test has no value at all."""
-    if disabled:
-        return Unmeasured(
-            metric="time",
-            code=GapCode.NOT_ASKED,
-            reason="measuring is switched off (--gpuperf-disable)",
-            remedy=SWITCH_ON,
-        )
-    if raised:
-        return Unmeasured(
-            metric=_ANY,
-            code=GapCode.FAILED,
-            reason=f"the test caught the exception of its measurement ({escape(raised)})",
-            remedy="measure a call that succeeds, or drop the fixture and the marker",
-        )
-    return Unmeasured(
-        metric=_ANY,
-        code=GapCode.NOT_REACHED,
-        reason="the test never measured anything",
-        remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
-    )
-
-
-def record_of_nothing(test_id: str, plan: Plan, raised: str) -> Record:
-    """
-    Create the record that limits are judged against if a test measured nothing.
-
-    The record has the reason in place of every limited metric.
-    """
-    gap = nothing_measured(raised, disabled=False)
-    metrics = (*(limit.metric for limit in plan.limits), "roofline.fraction")
-    return Record(
-        key=RecordKey(test_id=test_id),
-        kind=Kind.RANGE,
-        estimates=(),
-        unmeasured=tuple(Unmeasured.of_metric(metric, gap) for metric in metrics),
-    )
-
-
 def unreadable(error: Exception) -> str:
     """Return the failure text of a test whose measurements cannot be decoded."""
     return f"gpuperf: the test's measurements cannot be read: {escape(str(error))}"
@@ -272,39 +166,3 @@ def unreadable(error: Exception) -> str:
 def unwritable(error: Exception) -> str:
     """Return the failure text of a test whose measurements cannot be encoded."""
     return f"gpuperf: the test's measurements cannot be written: {escape(str(error))}"
-
-
-def failure_text(
-    verdicts: Sequence[Verdict], config: Config, perfs: Sequence[Perf] = ()
-) -> str:
-    """Return the failure text of verdicts, with advice for the failed values."""
-    from pytest_gpuperf.report.explanation import longrepr_lines
-
-    lines = [
-        f"unmeasured: {line.text}" if is_unmeasured else line.text
-        for verdict in verdicts
-        for is_unmeasured in (verdict.outcome is Outcome.UNMEASURED,)
-        for line in longrepr_lines(
-            verdict, options=config.option_texts, width=_UNBROKEN
-        )
-    ]
-    failed = {
-        perf: [
-            FailedComparison(v.limit.metric, v.limit.operator, v.limit.kernel)
-            for v in verdicts
-            if v.limit is not None and v.key == perf.record.key
-        ]
-        for perf in perfs
-    }
-    return "\n".join((*lines, *advice_lines(failed)))
-
-
-def advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
-    """Return the advice for failed comparisons of captures and binaries as lines."""
-    advised = [part for perf, why in failed.items() for part in perf.advice(why)]
-    if not advised:
-        return []
-    # Imported here, because only failed captures and binaries have advice.
-    from pytest_gpuperf.report.launches import advice_texts
-
-    return [f"    {escape(text)}" for part in advised for text in advice_texts(part)]

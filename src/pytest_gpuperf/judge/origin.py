@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pytest_gpuperf.compute.kernels import account, named, totals_of, usual_choice
 from pytest_gpuperf.judge.case import NO_FACTS, Facts, same_code, same_commit
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.environment import (
     BOARD,
     SOFT_MACHINE_FACTS,
@@ -19,6 +18,7 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.identity import Sameness
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import Record, Role, StoredRecord
 from pytest_gpuperf.model.sample import Source

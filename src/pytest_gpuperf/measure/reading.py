@@ -20,10 +20,10 @@ from pytest_gpuperf.model.activity import (
     FailedKernel,
     InstructionMix,
     KernelResources,
-    fits_kernel,
 )
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.kernel import fits_kernel
 from pytest_gpuperf.model.metric import is_compiled
 from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured

@@ -30,7 +30,7 @@ __all__ = [
 
 # Modules of records that few runs hold. The fields of a record name them as
 # `model.work.Work`, and a run imports them when it makes or decodes one.
-_RARE = frozenset({"counters", "roofline", "steps", "telemetry", "work"})
+_RARE = frozenset({"activity", "counters", "roofline", "steps", "telemetry", "work"})
 
 
 def __getattr__(name: str) -> object:

@@ -8,30 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Annotated, Protocol
 
 import msgspec
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
-
-
-def fits_kernel(pattern: str, name: str, demangled: str | None = None) -> bool:
-    """
-    Return True if a kernel matches a pattern.
-
-    Args:
-        pattern: A pattern of fnmatch, as "saxpy<4>*" or "rmsnorm".
-
-        name: The mangled name, as in the binary.
-
-        demangled: The readable name, with or without the parts that people leave out:
-            the result's type, which a kernel does not have, and the parameters' types.
-    """
-    plain = (demangled or name).removeprefix("void ")
-    names = (name, demangled or name, plain, plain.rpartition("(")[0])
-    return any(fnmatchcase(candidate, pattern) for candidate in names)
+from pytest_gpuperf.model.kernel import Extent, KernelLaunch, KernelTotal
 
 
 class KernelResources(Frozen, frozen=True, kw_only=True):
@@ -251,8 +234,6 @@ COLUMNS = {
 }
 
 HOST_WAITS = ("event", "stream", "context")  # Waits of the host, by kind.
-
-Extent = tuple[int, int, int]  # x, y, z
 
 
 class KernelShape(BulkRecord, frozen=True, kw_only=True):
@@ -508,66 +489,21 @@ class KernelUse(Frozen, frozen=True, kw_only=True):
         """Reject a time that is not finite."""
         finite("kernels.total_s", self.total_s)
 
-
-class KernelLaunch(BulkRecord, array_like=True, frozen=True, kw_only=True):
-    """
-    The launches of one shape. In a file, a list.
-
-    Attributes:
-        count: Number of launches.
-
-        grid: Blocks in x, y and z.
-
-        block: Threads of a block in x, y and z.
-
-        registers_count: Registers per thread.
-
-        shared_bytes: Shared memory of a block, static and requested at launch [B].
-
-        stack_bytes: Local memory of a thread [B].
-    """
-
-    count: int
-    grid: Extent
-    block: Extent
-    registers_count: int
-    shared_bytes: int
-    stack_bytes: int
-
-
-class KernelTotal(BulkRecord, array_like=True, frozen=True, kw_only=True):
-    """
-    A kernel of one shape as stored for a session. In a file, a list.
-
-    Attributes:
-        name: The readable name if a demangler was available, else the mangled name.
-
-        total_s: Duration of all launches together [s].
-
-        launch: The launches, or None in files of earlier versions.
-    """
-
-    name: str
-    total_s: float
-    launch: KernelLaunch | None = None
-
-    def __post_init__(self) -> None:
-        """Reject a time that is not finite."""
-        finite("session.kernels", self.total_s)
-
-    @classmethod
-    def of(cls, use: KernelUse) -> KernelTotal:
-        """Create the stored form of all launches of one shape."""
-        shape = use.shape
+    @property
+    def total(self) -> KernelTotal:
+        """The stored form of all launches of this shape."""
+        shape = self.shape
         launch = KernelLaunch(
-            count=use.count,
+            count=self.count,
             grid=shape.grid,
             block=shape.block,
             registers_count=shape.registers_count,
             shared_bytes=shape.shared_bytes + shape.dynamic_shared_bytes,
             stack_bytes=shape.stack_bytes,
         )
-        return cls(name=use.demangled or shape.name, total_s=use.total_s, launch=launch)
+        return KernelTotal(
+            name=self.demangled or shape.name, total_s=self.total_s, launch=launch
+        )
 
 
 class TransferUse(Frozen, frozen=True, kw_only=True):
@@ -753,7 +689,7 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
         """All kernels, most time first, or empty if not all of them are listed."""
         if len(self.kernels) < self.kernels_count:
             return ()
-        return tuple(map(KernelTotal.of, self.kernels))
+        return tuple(use.total for use in self.kernels)
 
     def __post_init__(self) -> None:
         """Reject times that are not finite."""

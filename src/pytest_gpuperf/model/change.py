@@ -6,10 +6,10 @@ from enum import Enum
 from math import isfinite
 from operator import attrgetter
 
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.identity import Sameness
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.packed import SessionValues
 from pytest_gpuperf.model.record import SessionValue

@@ -12,14 +12,10 @@ import msgspec
 
 from pytest_gpuperf import model
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.activity import (
-    ActivitySummary,
-    KernelResources,
-    KernelTotal,
-)
 from pytest_gpuperf.model.environment import Device, Host, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.sample import CoreSpeed, Estimate, Series, Source, Unmeasured
 
@@ -310,7 +306,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     estimates: tuple[Estimate, ...]
     series: tuple[Series, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
-    kernels: tuple[KernelResources, ...] = ()
+    kernels: tuple[model.activity.KernelResources, ...] = ()
     device: Device | None = None
     facts: Mapping[str, Mapping[str, str]] = {}
     soft_facts: Mapping[str, str] = {}
@@ -328,7 +324,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     steps: model.steps.StepSummary | None = None
     roofline: model.roofline.Attainment | None = None
-    activity: ActivitySummary | None = None
+    activity: model.activity.ActivitySummary | None = None
     analyses: tuple[model.counters.KernelAnalysis, ...] = ()
     utilization: tuple[model.telemetry.UtilizationWindow, ...] = ()
     time_lines: tuple[model.telemetry.TimeLine, ...] = ()

@@ -18,6 +18,9 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import ReferenceSamples, Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
+# Stands for a metric where a test measured nothing.
+ANY_METRIC = "any metric"
+
 
 class Scope(Frozen, frozen=True, kw_only=True):
     """

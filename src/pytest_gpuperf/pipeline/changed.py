@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.changes import Append, Drop
 from pytest_gpuperf.baseline.store import UNSENT, places_of
+from pytest_gpuperf.collect.import_code import runs_alike
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
 from pytest_gpuperf.collect.opened_files import (
     OpenedByTest,
@@ -24,7 +25,6 @@ from pytest_gpuperf.collect.opened_files import (
 )
 from pytest_gpuperf.collect.outside import code_digest, import_places, outside_code
 from pytest_gpuperf.collect.redirection import editable_folders, inside
-from pytest_gpuperf.collect.syntax import runs_alike
 from pytest_gpuperf.collect.worktree import Changes, Repository
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen, replace

@@ -35,6 +35,7 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
+from pytest_gpuperf.pipeline import store_changes
 from pytest_gpuperf.pipeline.alone import (
     MeasureAlone,
     alone_records,
@@ -171,7 +172,7 @@ def store(suite: Suite, run: Run, measure: MeasureAlone = lambda _: {}) -> Run:
         good = _good_records(suite, planned, groups, run.verdicts)
         if remark := store_files(suite, changes, good):
             suite.remark(remark)
-    suite.memory.write(changes)
+    store_changes.write(suite.memory, changes)
     run, dropped = _without_removed(suite, run)
     # The lines below describe the store after the change.
     suite.memory.forget()
@@ -337,14 +338,15 @@ def _without_removed(suite: Suite, run: Run) -> tuple[Run, list[str]]:
     elsewhere = config.disable or config.replay is not None
     if scope is None or slugs is None or elsewhere or suite.site.shard() is not None:
         return run, []
-    drops, doubted = suite.memory.removed(
+    drops, doubted = store_changes.removed(
+        suite.memory,
         suite.site.all_expected().test_ids,
         slugs,
         scope=scope,
         session=run.header.session,
         python_minor=run.header.environment.python_minor,
     )
-    suite.memory.drop(drops)
+    store_changes.drop(suite.memory, drops)
     id_of, place = config.checkout.id_of, suite.memory.place()
     every = [drop for of_folder in drops.values() for drop in of_folder]
     removed = [*dict.fromkeys(id_of(drop.key.test_id) for drop in every)]

@@ -11,11 +11,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.files import write_new
-from pytest_gpuperf.baseline.history import SESSION_LIMIT, joined, of_project
+from pytest_gpuperf.baseline.history import joined
 from pytest_gpuperf.baseline.store import (
-    UNSENT,
-    SingleFileStore,
     Store,
     folder_name,
     missing,
@@ -40,23 +37,17 @@ from pytest_gpuperf.model.record import (
     module_of,
 )
 from pytest_gpuperf.model.url import sqlite_file
-from pytest_gpuperf.report.display import date, plural
+from pytest_gpuperf.report.display import date
 from pytest_gpuperf.report.escape import escape, quoted
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.baseline.changes import Drop, StoreChange
     from pytest_gpuperf.baseline.text import Damage, NamedBy
     from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.environment import Environment, Session
-    from pytest_gpuperf.model.run import Scope
 
 # The store created if none was named.
 _DEFAULT_PLACE = ".gpuperf"
-# Facts of a machine. The facts of compiled code and of captured reports name at most a chip.
-_OF_MACHINE = frozenset(
-    {"cpu_model", "core_count", "gpu_memory_bytes", "driver_branch"}
-)
 # The metric that is gated by default, and the count that explains changes of others.
 _ALWAYS_READ = frozenset({"time", "launches.count"})
 # A run of fewer tests takes the usual spread from this number of tests of its machine.
@@ -101,19 +92,19 @@ class Memory:
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self.config = config
         self._store: Store | None = None
         # The error for which another store stands in.
         self._away: BaselineError | None = None
         # The error that made the store unusable.
-        self._lost: BaselineError | None = None
+        self.lost: BaselineError | None = None
         # Keys by test id, for tests whose id is not the key.
-        self._keys: dict[str, str] = {}
+        self.learned: dict[str, str] = {}
         # Ids and keys of the tests of the run, as far as known.
         self._tests: dict[str, None] = {}
         self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         # All sessions of a machine.
-        self._loaded: dict[str, Mapping[RecordKey, _Sessions]] = {}
+        self.loaded: dict[str, Mapping[RecordKey, _Sessions]] = {}
         # Those that store compare whole sessions.
         self._metrics = None if config.update is not None else _Read()
         # The sessions of some tests of a machine, and these tests.
@@ -131,9 +122,9 @@ class Memory:
             BaselineMissingError: The named store does not exist and must not be
                 created.
         """
-        if self._store is None and self._lost is None:
-            updating = self._config.update is not None
-            place = self._config.baseline
+        if self._store is None and self.lost is None:
+            updating = self.config.update is not None
+            place = self.config.baseline
             if place is None and updating:
                 place = _DEFAULT_PLACE
             if place is not None:
@@ -142,39 +133,39 @@ class Memory:
 
     def _opened(self, place: str) -> Store:
         """Open the store, or the fallback store while the server is away."""
-        updating = self._config.update is not None
+        updating = self.config.update is not None
         try:
             return open_store(
                 place,
-                self._config.root,
+                self.config.root,
                 create=updating,
                 # A store found by default must not stop tests that have nothing stored
                 # in it.
-                lenient=not (self._config.baseline_named or updating),
+                lenient=not (self.config.baseline_named or updating),
             )
         except BaselineMissingError:
             if not names_database(place):  # The name of a database is complete.
-                path = Path(self._config.root) / Path(place).expanduser()
+                path = Path(self.config.root) / Path(place).expanduser()
                 raise missing(self.place(), path) from None
             raise
         except BaselineError as error:
-            fallback = self._config.baseline_fallback
+            fallback = self.config.baseline_fallback
             is_server = names_database(place) and sqlite_file(place) is None
             if fallback is None or updating or not is_server:
                 raise
             self._away = error
-            return open_store(fallback, self._config.root)
+            return open_store(fallback, self.config.root)
 
     def lose(self, error: BaselineError) -> None:
         """Use only the sessions that were already read."""
-        self._store, self._lost = None, error
+        self._store, self.lost = None, error
 
     def place(self) -> str:
         """Return the name of the store in the user's spelling."""
         # Most runs name no store.
         from pytest_gpuperf.report.explanation import store_name
 
-        return store_name(self._config.option_texts)
+        return store_name(self.config.option_texts)
 
     def check(self) -> None:
         """
@@ -197,10 +188,10 @@ class Memory:
 
     def _explained(self, error: BaselineError) -> BaselineError:
         """Say in the remedy of an error why no other store stands in, and what names it."""
-        if self._config.baseline_variable is not None:
-            error.remedy += f"; {self._config.baseline_variable} names the store"
-        place = self._config.option_texts.get("gpuperf_baseline_fallback")
-        if place is not None and self._away is None and self._config.update is None:
+        if self.config.baseline_variable is not None:
+            error.remedy += f"; {self.config.baseline_variable} names the store"
+        place = self.config.option_texts.get("gpuperf_baseline_fallback")
+        if place is not None and self._away is None and self.config.update is None:
             error.remedy += (
                 f"; or compare with {place} (--gpuperf-baseline), because "
                 "--gpuperf-baseline-fallback is used only if a server cannot be reached"
@@ -212,11 +203,11 @@ class Memory:
         self._tests[test_id] = None
         if key:
             self._tests[key] = None
-            self._keys[test_id] = key
+            self.learned[test_id] = key
 
     def key_of(self, test_id: str) -> str:
         """Return the key under which the values of a test are stored."""
-        return self._keys.get(test_id, test_id)
+        return self.learned.get(test_id, test_id)
 
     def require(self, metrics: Collection[str]) -> None:
         """Read the values of some metrics. What was read without them is read again."""
@@ -241,22 +232,23 @@ class Memory:
             self.require(metrics)
         folder, test_id = slug_of(record), record.key.test_id
         known = self._read.get(folder, ())
-        if test_id not in known or self._keys.get(test_id, test_id) not in known:
-            self.learn(test_id, self._keys.get(test_id, ""))
+        if test_id not in known or self.learned.get(test_id, test_id) not in known:
+            self.learn(test_id, self.learned.get(test_id, ""))
             self.read([folder])
         # As `_stored_key`, without its call.
-        stored = self._loaded.get(folder) or self._parts.get(folder, {})
-        if record.key.test_id not in self._keys:
+        stored = self.loaded.get(folder) or self._parts.get(folder, {})
+        if record.key.test_id not in self.learned:
             return stored.get(record.key, ())
-        key = self._stored_key(record.key)
+        key = self.stored_key(record.key)
         if key == record.key:
             return stored.get(key, ())
         found = [r for r in stored.get(record.key, ()) if r.has_node_id]
         found += [r for r in stored.get(key, ()) if not r.has_node_id]
         return joined([replace(r, key=record.key) for r in found])
 
-    def _stored_key(self, key: RecordKey) -> RecordKey:
-        test_id = self._keys.get(key.test_id)
+    def stored_key(self, key: RecordKey) -> RecordKey:
+        """Return the key under which a measurement is stored."""
+        test_id = self.learned.get(key.test_id)
         return key if test_id is None else replace(key, test_id=test_id)
 
     def read(self, slugs: Iterable[str]) -> None:
@@ -271,7 +263,7 @@ class Memory:
         if store is None:
             return
         for slug_name in slugs:
-            if slug_name not in self._loaded:
+            if slug_name not in self.loaded:
                 self._read_tests(store, slug_name, self._tests)
 
     def _read_tests(self, store: Store, folder: str, tests: Iterable[str]) -> None:
@@ -283,7 +275,7 @@ class Memory:
                 missing,
                 metrics=self._metrics,
                 # A report has the stored sessions that were compared.
-                quantiles=bool(self._config.reports),
+                quantiles=bool(self.config.reports),
             )
             held = self._parts.setdefault(folder, {})
             if isinstance(loaded, dict):
@@ -292,14 +284,16 @@ class Memory:
                 self._parts[folder] = ChainMap(held, loaded)  # type: ignore[arg-type] # never changed
             known.update(missing)
 
-    def _read_whole(self, store: Store, slugs: Iterable[str]) -> None:
+    def read_whole(self, store: Store, slugs: Iterable[str]) -> None:
+        """Read all sessions of some machines."""
         for slug_name in slugs:
-            if slug_name not in self._loaded:
-                self._loaded[slug_name] = store.load(slug_name)
+            if slug_name not in self.loaded:
+                self.loaded[slug_name] = store.load(slug_name)
 
-    def _measurements(
+    def measurements(
         self, store: Store, folder: str, modules: Collection[str]
     ) -> Iterator[tuple[RecordKey, NamedBy]]:
+        """Yield the stored measurements of some modules."""
         held = self._names.setdefault(folder, {})
         missing = [module for module in modules if module not in held]
         if missing:
@@ -309,7 +303,8 @@ class Memory:
         for module in modules:
             yield from held[module].items()
 
-    def _modules_of(self, store: Store, folder: str) -> tuple[str, ...]:
+    def modules_of(self, store: Store, folder: str) -> tuple[str, ...]:
+        """Return the modules that have sessions in a folder of the store."""
         if folder not in self._modules:
             self._modules[folder] = store.modules(folder)
         return self._modules[folder]
@@ -326,12 +321,12 @@ class Memory:
             return frozenset()
         modules: set[str] = set()
         for folder in self._folders(store, slugs):
-            stored = self._modules_of(store, folder)
-            if not self._config.checkout.rootdir:  # Ids and keys have equal modules.
+            stored = self.modules_of(store, folder)
+            if not self.config.checkout.rootdir:  # Ids and keys have equal modules.
                 modules.update(stored)
                 continue
-            for key, named in self._measurements(store, folder, stored):
-                modules.update(map(module_of, self._tests_of(key, named)))
+            for key, named in self.measurements(store, folder, stored):
+                modules.update(map(module_of, self.tests_of(key, named)))
         return frozenset(modules - {module_of(REFERENCES)})
 
     def keys(
@@ -354,18 +349,18 @@ class Memory:
         store = self.store()
         if store is None or not modules:
             return ()
-        ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
+        ids, keys = set(test_ids), {self.learned.get(t, t) for t in test_ids}
         wanted = set(modules)
         absent: dict[str, None] = {}
         for folder in self._folders(store, slugs):
-            stored = self._modules_of(store, folder)
-            key_of = self._config.checkout.key_of
+            stored = self.modules_of(store, folder)
+            key_of = self.config.checkout.key_of
             here = [m for m in stored if not wanted.isdisjoint({m, key_of(m)})]
-            for key, named in self._measurements(store, folder, here):
+            for key, named in self.measurements(store, folder, here):
                 if key.test_id == REFERENCES:
                     continue
                 if named.any_id and key.test_id not in ids:
-                    absent[self._config.checkout.key_of(key.test_id)] = None
+                    absent[self.config.checkout.key_of(key.test_id)] = None
                 if not named.all_ids:
                     absent[key.test_id] = None
         return tuple(k for k in absent if k not in keys and module_of(k) in wanted)
@@ -380,7 +375,7 @@ class Memory:
         held = {
             key.test_id
             for folder in self._folders(store, slugs)
-            for key, _ in self._measurements(store, folder, modules)
+            for key, _ in self.measurements(store, folder, modules)
         } - {REFERENCES}
         return [t for t, several in names.items() if not held.isdisjoint(several)]
 
@@ -420,7 +415,7 @@ class Memory:
         if not shared:
             return set(), False
         newest = max(shared, key=lambda name: sessions[name][0])
-        checkout = self._config.checkout
+        checkout = self.config.checkout
         ids = {checkout.id_of(test_id) for test_id in tests[newest]}
         return ids | tests[newest], sessions[newest][1].selection is not None
 
@@ -446,7 +441,7 @@ class Memory:
         return sorted(names.intersection(store.slugs()))
 
     def _names_of(self, test_id: str) -> set[str]:
-        return {test_id, self.key_of(test_id), self._config.checkout.key_of(test_id)}
+        return {test_id, self.key_of(test_id), self.config.checkout.key_of(test_id)}
 
     def _sessions_of(
         self, slugs: Collection[str]
@@ -455,151 +450,44 @@ class Memory:
         if store is None:
             return
         here = self._folders(store, slugs)
-        self._read_whole(store, here)
-        yield from (each for each in self._records() if each[0] in here)
+        self.read_whole(store, here)
+        yield from (each for each in self.records() if each[0] in here)
 
-    def removed(
-        self,
-        test_ids: Collection[str],
-        slugs: Collection[str],
-        *,
-        scope: Scope,
-        session: Session,
-        python_minor: str,
-    ) -> tuple[dict[str, list[Drop]], tuple[str, ...]]:
-        """
-        Return the stored sessions to drop, because their tests are no longer in the code.
-
-        Sessions measured on other machines are kept, as are sessions of another Python
-        version still in use. As several projects may share a store, only sessions
-        linked to this project are dropped.
-
-        Args:
-            test_ids: The ids of the tests of the run.
-
-            slugs: The GPUs, chips and hosts that the run measures on.
-
-            scope: The scope in which the run looked for tests.
-
-            session: The session of the run.
-
-            python_minor: The Python version of the run.
-
-        Returns:
-            The sessions to drop by folder, and the keys of tests that may belong to a
-            different project.
-        """
-        gone = self._gone(test_ids, slugs, scope=scope, python_minor=python_minor)
-        if not gone:
-            return {}, ()
-        from pytest_gpuperf.baseline.changes import Drop
-
-        known = set(test_ids) | {self._keys.get(t, t) for t in test_ids}
-        every = [r for f in self._loaded.values() for rs in f.values() for r in rs]
-        commits = [c for c in (session.commit, session.parent) if c]
-        ours = of_project(every, known, commits)
-        drops: dict[str, list[Drop]] = {}
-        doubted: dict[str, None] = {}
-        for (folder, key), records in gone.items():
-            linked = frozenset(r.session.id for r in records if r.session.id in ours)
-            if linked:
-                drops.setdefault(folder, []).append(Drop(key=key, session_ids=linked))
-            else:
-                doubted[self._key_of_stored(records[0])] = None
-        return drops, tuple(doubted)
-
-    def _gone(
-        self,
-        test_ids: Collection[str],
-        slugs: Collection[str],
-        *,
-        scope: Scope,
-        python_minor: str,
-    ) -> Mapping[tuple[str, RecordKey], list[StoredRecord]]:
-        """
-        Return the sessions of removed tests for this machine and Python, by folder and key.
-        """
-        store = self.store()
-        if store is None:
-            return {}
-        known = {*test_ids, *map(self.key_of, test_ids)}
-        if not any(
-            test not in known and scope.has_removed(test)
-            for folder in store.slugs()
-            for key, named in self._measurements(
-                store, folder, self._modules_of(store, folder)
-            )
-            for test in self._tests_of(key, named)
-        ):
-            return {}
-        self._read_whole(store, store.slugs())
-        here = {folder_name(name) for name in slugs} | set(slugs)
-        ids, keys = set(test_ids), {self._keys.get(t, t) for t in test_ids}
-        stored = [record for _, _, record in self._records()]
-        newest = max((record.arrival for record in stored), default=0)
-        # A Python version without a newer session is no longer in use.
-        in_use = {_python_of(r) for r in stored if r.arrival > newest - SESSION_LIMIT}
-        others = in_use - {None, python_minor}
-        gone: dict[tuple[str, RecordKey], list[StoredRecord]] = {}
-        for folder, key, record in self._records():
-            test = self._key_of_stored(record)
-            there = key.test_id in ids if record.has_node_id else test in keys
-            # A session read from code or a report belongs to no machine.
-            facts = record.facts.values()
-            is_ours = folder in here or not any(_OF_MACHINE & f.keys() for f in facts)
-            if (
-                not there
-                and scope.has_removed(test)
-                and is_ours
-                and _python_of(record) not in others
-            ):
-                gone.setdefault((folder, key), []).append(record)
-        return gone
-
-    def _tests_of(self, key: RecordKey, named: NamedBy) -> Iterator[str]:
+    def tests_of(self, key: RecordKey, named: NamedBy) -> Iterator[str]:
+        """Yield the keys of the tests that a stored measurement may belong to."""
         if key.test_id != REFERENCES:
             if named.any_id:
-                yield self._config.checkout.key_of(key.test_id)
+                yield self.config.checkout.key_of(key.test_id)
             if not named.all_ids:
                 yield key.test_id
 
-    def _records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
-        for folder, series in self._loaded.items():
+    def records(self) -> Iterator[tuple[str, RecordKey, StoredRecord]]:
+        """Yield the sessions that were read as a whole, with their folders."""
+        for folder, series in self.loaded.items():
             for key, records in series.items():
                 if key.test_id != REFERENCES:
                     yield from ((folder, key, record) for record in records)
 
-    def drop(self, drops: Mapping[str, Sequence[Drop]]) -> None:
-        """
-        Move sessions out of the store into files next to it.
-
-        Raises:
-            BaselineError: A file cannot be read or written.
-        """
-        store = self.store()
-        if store is not None:
-            for folder, of_folder in drops.items():
-                store.set_aside(folder, of_folder)
-
-    def _key_of_stored(self, record: StoredRecord) -> str:
+    def key_of_stored(self, record: StoredRecord) -> str:
+        """Return the key of the test of a stored session."""
         test_id = record.key.test_id
-        return self._config.checkout.key_of(test_id) if record.has_node_id else test_id
+        return self.config.checkout.key_of(test_id) if record.has_node_id else test_id
 
     def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
         """Return the usual differences between sessions on the machine of a record."""
         folder = slug_of(record)
         if folder not in self._usual:
             store = self.store()
-            if store is not None and folder not in self._loaded:
+            if store is not None and folder not in self.loaded:
                 fill = max(_SPREAD_TESTS - len(self._tests), 0)
                 # A module has a test at least.
-                modules = self._modules_of(store, folder)[:fill]
+                modules = self.modules_of(store, folder)[:fill]
                 names = dict.fromkeys(
-                    key.test_id for key, _ in self._measurements(store, folder, modules)
+                    key.test_id for key, _ in self.measurements(store, folder, modules)
                 )
                 others = [n for n in names if n not in self._tests and n != REFERENCES]
                 self._read_tests(store, folder, (*self._tests, *others[:fill]))
-            series = (self._loaded.get(folder) or self._parts.get(folder, {})).items()
+            series = (self.loaded.get(folder) or self._parts.get(folder, {})).items()
             self._usual[folder] = baseline_spreads(
                 session
                 for key, sessions in series
@@ -620,7 +508,7 @@ class Memory:
         for record in records:
             folders.setdefault(slug_of(record), []).append(record.key)
         for folder, keys in folders.items():
-            stored_keys = {self._stored_key(key): key for key in keys}
+            stored_keys = {self.stored_key(key): key for key in keys}
             others = store.other_slugs(folder, stored_keys)
             slugs |= {stored_keys[key]: names for key, names in others.items()}
         return slugs
@@ -633,7 +521,7 @@ class Memory:
             newest = max(
                 (
                     record.session.started_unix_s
-                    for series in (*self._parts.values(), *self._loaded.values())
+                    for series in (*self._parts.values(), *self.loaded.values())
                     for records in series.values()
                     for record in records
                 ),
@@ -642,11 +530,11 @@ class Memory:
             age = "has no session of these tests"
             if newest is not None:
                 age = f"has sessions up to {date(newest)}"
-            place = self._config.option_texts["gpuperf_baseline_fallback"]
+            place = self.config.option_texts["gpuperf_baseline_fallback"]
             yield f"compared with {place}, which {age}, because {self._away}"
         unread = self._store.unread
         for error in unread[:_SHOWN_LINES]:
-            text = str(error).replace(f"{self._config.root}{os.sep}", "")
+            text = str(error).replace(f"{self.config.root}{os.sep}", "")
             yield f"left out of the baseline: {text}"
         if len(unread) > _SHOWN_LINES:
             yield f"left out of the baseline: {len(unread) - _SHOWN_LINES} more files"
@@ -654,7 +542,7 @@ class Memory:
         for line in damage[:_SHOWN_LINES]:
             path = Path(line.path)
             with contextlib.suppress(ValueError):  # The path is not below the root.
-                path = path.relative_to(self._config.root)
+                path = path.relative_to(self.config.root)
             test = f", of {escape(_test_of(line))}" if line.test_id else ""
             yield f"left out of the baseline: {replace(line, path=str(path))}{test}"
         if damage:
@@ -682,14 +570,14 @@ class Memory:
         """
         if self._store is None or not self._store.damage:
             return []
-        keys = {self._keys.get(t, t) for t in test_ids}
+        keys = {self.learned.get(t, t) for t in test_ids}
         modules = set(map(module_of, keys))
         places = {folder_name(name) for name in slugs} | set(slugs)
         of_lines = {module_of(_test_of(line)) for line in self._store.damage}
         known = {
             key.test_id
             for folder in self._folders(self._store, slugs)
-            for key, _ in self._measurements(self._store, folder, of_lines)
+            for key, _ in self.measurements(self._store, folder, of_lines)
         }
         found: dict[str, None] = {}
         for line in self._store.damage:
@@ -697,103 +585,27 @@ class Memory:
                 continue
             test = _test_of(line)
             if test in keys or test in test_ids:
-                found[self._config.checkout.id_of(test)] = None
+                found[self.config.checkout.id_of(test)] = None
             elif test in known:
                 continue
             elif line.section in modules or line.section in places:
-                found[self._config.checkout.id_of(line.section)] = None
+                found[self.config.checkout.id_of(line.section)] = None
         return [*found]
 
     def forget(self) -> None:
         """Forget all sessions, so that they are read again."""
-        self._loaded = {}
+        self.loaded = {}
         self._parts = {}
         self._read = {}
         self._names = {}
         self._modules = {}
         self._usual = {}
 
-    def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
-        """
-        Store the measured values, by GPU, chip or host.
-
-        Raises:
-            BaselineError: A file cannot be read or written. The file is unchanged. If a
-                database cannot be written, the session is kept in a file.
-        """
-        if self._lost is not None:
-            raise self._unsent(changes, self._lost)
-        store = self.store()
-        if store is None:
-            return
-        from pytest_gpuperf.baseline.changes import Move
-
-        try:
-            whole: dict[str, list[StoreChange]] = {}
-            modules = set(map(module_of, self._keys))
-            for folder, of_folder in changes.items():
-                keyed: list[StoreChange] = []
-                for old, named in store.names(folder, modules).items():
-                    key = self._stored_key(old)
-                    if key != old and named.any_id:
-                        keyed.append(Move(key=key, old=old))
-                whole[folder] = [*keyed, *map(self._under_key, of_folder)]
-            store.write_all(whole)
-        except BaselineError as error:
-            if not names_database(self._config.baseline or ""):
-                raise
-            raise self._unsent(changes, error) from None
-
-    def _under_key(self, change: StoreChange) -> StoreChange:
-        key = self._stored_key(change.key)
-        if key == change.key:  # The usual case.
-            return change
-        from pytest_gpuperf.baseline.changes import Append, Restart
-
-        if not isinstance(change, (Append, Restart)):
-            return change
-        return replace(change, record=replace(change.record, key=key))
-
-    def _unsent(
-        self, changes: Mapping[str, list[StoreChange]], error: BaselineError
-    ) -> BaselineError:
-        """Keep a session that a database could not store, and return an error with its file."""
-        from pytest_gpuperf.baseline.changes import Append, Restart
-        from pytest_gpuperf.report.explanation import from_root, typed_command
-
-        added: dict[str, list[StoreChange]] = {}
-        accepted = 0
-        ids = set()
-        for folder, of_folder in changes.items():
-            for change in of_folder:
-                if isinstance(change, Append):
-                    ids.add(change.record.session.id)
-                    added.setdefault(folder, []).append(self._under_key(change))
-                accepted += isinstance(change, Restart)
-        if not ids:
-            return error
-        file = f"{UNSENT}/{min(ids)}.json"
-        path = Path(self._config.root, file)
-        name = from_root(file, self._config.option_texts)
-        SingleFileStore(path).write_all(added)
-        write_new(path.with_name(".gitignore"), b"*\n")
-        without = f" without {plural(accepted, 'accepted measurement')}"
-        send = typed_command("gpuperf", "baseline", "send", self.place(), name)
-        return BaselineError(
-            f"{error.message}; the session is kept in {name}{without if accepted else ''}",
-            remedy=f"{error.remedy}; then send it: {send}",
-        )
-
 
 def _test_of(line: Damage) -> str:
     # The section of such a line is its module.
     within = line.test_id.startswith("::")
     return f"{line.section}{line.test_id}" if within else line.test_id
-
-
-def _python_of(record: StoredRecord) -> str | None:
-    facts = record.facts.values()
-    return next((f["python_minor"] for f in facts if "python_minor" in f), None)
 
 
 def damage_remedy(place: str) -> str:

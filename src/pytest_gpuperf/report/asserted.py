@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.report import display
+from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import MANY_TIMES, metric_name
 
 # Characters of an operand that is not a number.
 _LONGEST_REPR = 200
@@ -55,7 +54,7 @@ def assert_lines(
     ):
         part = text or safe_repr(operand)
         if estimate is not None:
-            name = metric_name(estimate.metric, estimate.kernel)
+            name = words.metric_name(estimate.metric, estimate.kernel)
             origin = display.value(estimate.value, estimate.unit)
             spread = display.spread(estimate)
             if spread and estimate.low is not None and estimate.high is not None:
@@ -80,7 +79,7 @@ def _difference(op: str, left: float | None, right: float | None) -> list[str]:
     fraction = (left - right) / abs(right)
     if not math.isfinite(fraction):
         return []
-    if left / right >= MANY_TIMES:
+    if left / right >= words.MANY_TIMES:
         return [f"    {left / right:.0f} times as much"]
     return [f"    off by {display.change(fraction, limits=(0.0,))}"]
 

@@ -65,9 +65,6 @@ _SHOWN_FACTS = 6
 # An interval more than 10 times as wide as the value or the change bounds neither.
 _WIDE = 10.0
 
-# From this factor on, percentages would be in the thousands and unreadable.
-MANY_TIMES = 10.0
-
 # Options that decide what a run measures and how it judges.
 _JUDGING = (
     "baseline",
@@ -474,7 +471,7 @@ def _subject(verdict: Verdict) -> str:
     kernel = verdict.estimate.kernel if verdict.estimate is not None else None
     if kernel is None and verdict.limit is not None:
         kernel = verdict.limit.kernel
-    return shorten(metric_name(verdict.metric, kernel), _NAME_WIDTH)
+    return shorten(words.metric_name(verdict.metric, kernel), _NAME_WIDTH)
 
 
 def _limit_evidence(verdict: Verdict) -> str:
@@ -496,7 +493,7 @@ def _limit_evidence(verdict: Verdict) -> str:
     if estimate.unit in {"fraction", "%"}:
         return text
     ratio = estimate.value / limit.threshold
-    if ratio >= MANY_TIMES:
+    if ratio >= words.MANY_TIMES:
         return f"{text}, {ratio:.0f} times the limit"
     share = abs(estimate.value - limit.threshold) / abs(limit.threshold)
     return f"{text}, missed by {display.change(share, limits=(0.0,), signed=False)}"
@@ -749,8 +746,3 @@ def _flags_of(
         for name in chosen
         if name in values and values[name] not in {"False", "false"}
     )
-
-
-def metric_name(metric: str, kernel: str | None) -> str:
-    """Return the name of a metric, with the kernel of its value."""
-    return escape(metric if kernel is None else f'{metric}["{kernel}"]')

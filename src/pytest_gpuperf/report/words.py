@@ -40,6 +40,9 @@ _DRIFT = 0.001
 # Smaller corrections get no mark, because a mark on every row of a quiet run is useless.
 _MARKED = 0.01
 
+# From this factor on, percentages would be in the thousands and unreadable.
+MANY_TIMES = 10.0
+
 # Without a cause and evidence, these verdicts need no sentence, and they have no remedy.
 PLAIN = frozenset(
     {
@@ -154,6 +157,11 @@ def noun(metric: str) -> str:
     for tail in ("_bytes", ".bytes", ".count", "_fraction", ".fraction"):
         metric = metric.removesuffix(tail)
     return metric
+
+
+def metric_name(metric: str, kernel: str | None) -> str:
+    """Return the name of a metric, with the kernel of its value."""
+    return escape(metric if kernel is None else f'{metric}["{kernel}"]')
 
 
 def taken_out(change: Change, least: float = _DRIFT) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.kernel import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (
     STORE_VERSION,

@@ -16,7 +16,7 @@ from pytest_gpuperf.baseline.changes import (
 )
 from pytest_gpuperf.baseline.encoding import encode
 from pytest_gpuperf.baseline.rows import digest, summed_prefix
-from pytest_gpuperf.baseline.text import decode
+from pytest_gpuperf.baseline.whole_text import decode
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import StoredRecord

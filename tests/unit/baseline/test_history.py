@@ -25,14 +25,9 @@ from pytest_gpuperf.baseline.history import (
     slugs_holding,
 )
 from pytest_gpuperf.baseline.stored_record import stored_record, with_alone
-from pytest_gpuperf.model.activity import (
-    ActivitySummary,
-    KernelLaunch,
-    KernelShape,
-    KernelTotal,
-    KernelUse,
-)
+from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.record import (
     Kind,
     Record,

@@ -24,14 +24,15 @@ from pytest_gpuperf.baseline.layout import (
     version_of,
 )
 from pytest_gpuperf.baseline.rows import digest
-from pytest_gpuperf.baseline.text import NamedBy, decode, decode_stream
+from pytest_gpuperf.baseline.text import NamedBy, decode_stream
+from pytest_gpuperf.baseline.whole_text import decode
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,
     SchemaVersionError,
 )
-from pytest_gpuperf.model.activity import KernelTotal
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import STORE_VERSION, StoredRecord
 from unit.baseline.samples import TEST, key, session, stored, stored_records, value

@@ -12,10 +12,10 @@ import pytest
 
 from fakes.nvml import FakeGpu, FakeNvml
 from pytest_gpuperf.collect.chip_limits import chip_limits, target_capability
+from pytest_gpuperf.collect.cuda_device import DriverFacts
 from pytest_gpuperf.collect.devices import bare_uuid, query_devices
 from pytest_gpuperf.collect.environment import known_facts
 from pytest_gpuperf.collect.listed_devices import free_device_bytes, with_driver_facts
-from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.model.environment import (
     Device,
     Environment,

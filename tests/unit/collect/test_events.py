@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fakes.clock import FakeClock
 from fakes.runtime import FakeDriver
 from pytest_gpuperf.collect.base import DeviceTimer, TimedCall
-from pytest_gpuperf.collect.runtime import CudaRuntime
+from pytest_gpuperf.collect.cuda_device import CudaRuntime
 from pytest_gpuperf.collect.timing.events import (
     CudaEvents,
     CurrentStream,

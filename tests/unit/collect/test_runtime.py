@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from fakes.runtime import FakeDriver
-from pytest_gpuperf.collect.runtime import (
-    CudaRuntime,
-    DriverFacts,
-    NoDevice,
-    find_runtime,
-)
+from pytest_gpuperf.collect.cuda_device import CudaRuntime, DriverFacts
+from pytest_gpuperf.collect.runtime import NoDevice, find_runtime
 from pytest_gpuperf.collect.torch_device import TorchRuntime
 from pytest_gpuperf.errors import CollectError
 
@@ -342,7 +338,7 @@ def test_what_the_driver_refuses_is_none() -> None:
 def test_the_real_driver_is_loaded_or_not_there() -> None:
     """Loading it in a process of its own never raises, with a driver and without."""
     program = (
-        "from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver\n"
+        "from pytest_gpuperf.collect.cuda_device import CudaRuntime, load_driver\n"
         "print(CudaRuntime(load_driver).facts_of('GPU-0'))"
     )
     done = subprocess.run(

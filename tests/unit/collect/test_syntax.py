@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.collect.syntax import function_digest, lambda_digest, runs_alike
+from pytest_gpuperf.collect.import_code import runs_alike
+from pytest_gpuperf.collect.syntax import function_digest, lambda_digest
 
 NUMBERS = iter(range(1_000))
 TEST = '''

@@ -12,11 +12,7 @@ import pytest
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.environment import known_facts
-from pytest_gpuperf.collect.runtime import (
-    DeviceRuntime,
-    FirstInUse,
-    NoDevice,
-)
+from pytest_gpuperf.collect.runtime import DeviceRuntime, FirstInUse, NoDevice
 from pytest_gpuperf.collect.timing.events import EventTimer, TorchEvents
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.torch_device import TorchRuntime

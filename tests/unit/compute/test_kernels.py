@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.kernels import account, aligned, family, usual_choice
-from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
+from pytest_gpuperf.model.kernel import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.verdict import KernelChoice
 
 

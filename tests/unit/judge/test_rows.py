@@ -14,8 +14,9 @@ from pytest_gpuperf.judge.rule import (
     kernel_verdict,
     may_change,
 )
-from pytest_gpuperf.model.activity import ActivitySummary, KernelTotal
+from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.record import Record, Role, StoredRecord
 from pytest_gpuperf.model.verdict import (
     KernelChoice,

@@ -12,9 +12,9 @@ from fakes.framework import FakeFramework
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.cli.machine import examine, measure
+from pytest_gpuperf.collect.cuda_device import DriverFacts
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.measured_peaks import FILE_VARIABLE
-from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Finding, Obstacle, Readiness, Status, Topic
 from pytest_gpuperf.report.doctor import peaks_bytes

@@ -28,6 +28,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
 )
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.pipeline import store_changes
 from pytest_gpuperf.pipeline.memory import Memory, slug_of
 
 KEY = RecordKey(test_id="test_a.py::test_a")
@@ -81,7 +82,7 @@ def test_sessions_are_those_of_the_same_gpu(tmp_path: Path) -> None:
     here, there = record(gpu_name="NVIDIA H200"), record(gpu_name="NVIDIA L4")
     session = Session(id="s1", started_unix_s=1.0, host="h")
     change = Append(record=stored_record([here], session))
-    memory.write({slug_of(here): [change]})
+    store_changes.write(memory, {slug_of(here): [change]})
     again = Memory(Config(root=str(tmp_path), baseline=str(tmp_path / "store")))
 
     assert [stored.session.id for stored in again.sessions(here)] == ["s1"]
@@ -103,7 +104,7 @@ def test_values_that_nobody_asks_for_are_not_read(tmp_path: Path) -> None:
     place = str(tmp_path / "store")
     storing = Memory(Config(root=str(tmp_path), baseline=place, update=Update.NEW))
     change = Append(record=stored_record([now], session))
-    storing.write({slug_of(now): [change]})
+    store_changes.write(storing, {slug_of(now): [change]})
     memory = Memory(Config(root=str(tmp_path), baseline=place))
 
     read = [memory.sessions(now, asked) for asked in ((), ("time.p95",), ())]
@@ -128,7 +129,7 @@ def test_the_command_for_a_damaged_line_can_be_typed(tmp_path: Path) -> None:
     )
     session = Session(id="s1", started_unix_s=1.0, host="h")
     change = Append(record=stored_record([record()], session))
-    Memory(config).write({slug_of(record()): [change]})
+    store_changes.write(Memory(config), {slug_of(record()): [change]})
     (path,) = store.rglob("test_a.json")
     path.write_bytes(path.read_bytes().replace(b"0.001", b"0.002"))
 
@@ -155,7 +156,7 @@ def test_a_found_store_goes_on_without_a_file_that_it_cannot_read(
     config = Config(root=str(tmp_path), baseline=str(place), update=Update.NEW)
     session = Session(id="s1", started_unix_s=1.0, host="h")
     change = Append(record=stored_record([record()], session))
-    Memory(config).write({slug_of(record()): [change]})
+    store_changes.write(Memory(config), {slug_of(record()): [change]})
     (path,) = place.rglob("test_a.json")
     path.with_name("test_s.json").write_bytes(content)
     found = Memory(replace(config, update=None))
@@ -229,7 +230,7 @@ def test_the_next_store_gives_old_sessions_their_keys(tmp_path: Path) -> None:
     """They are moved once, and found as they were."""
     memory = with_store(tmp_path, session_of(1, KEY.test_id, schema_version=2))
     memory.learn(KEY.test_id, "pkg/" + KEY.test_id)
-    memory.write({"h": [Append(record=session_of(2, KEY.test_id))]})
+    store_changes.write(memory, {"h": [Append(record=session_of(2, KEY.test_id))]})
     memory.forget()
     stored = open_store("store", tmp_path).load("h")
 
@@ -272,7 +273,9 @@ def test_a_kept_session_has_its_files(tmp_path: Path, *, accepted: bool) -> None
     changes = [Append(record=value), Append(record=files)]
 
     with pytest.raises(BaselineError) as caught:
-        memory.write({"host": [*changes, *[Restart(record=value)] * accepted]})
+        store_changes.write(
+            memory, {"host": [*changes, *[Restart(record=value)] * accepted]}
+        )
 
     assert ("without 1 accepted measurement" in str(caught.value)) == accepted
     kept = open_store(str(tmp_path / ".gpuperf-unsent" / "s1.json"), tmp_path)

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline import store_changes
 from pytest_gpuperf.pipeline.command_line import CommandLine
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.suite import Suite
@@ -149,7 +150,7 @@ def test_references_say_nothing_where_a_tracer_came_or_went(tmp_path: Path) -> N
     ]
     earlier = replace(suite.site.session, id="earlier")
     change = Append(record=stored_record(records, earlier))
-    suite.memory.write({slug_of(records[0]): [change]})
+    store_changes.write(suite.memory, {slug_of(records[0]): [change]})
     (reference,) = references_of(suite)
 
     assert reference.stored == ()
@@ -163,7 +164,7 @@ def test_references_are_judged_with_their_stored_sessions(tmp_path: Path) -> Non
     records = list(suite.reference_records())
     earlier = replace(suite.site.session, id="earlier")
     change = Append(record=stored_record(records, earlier))
-    suite.memory.write({slug_of(records[0]): [change]})
+    store_changes.write(suite.memory, {slug_of(records[0]): [change]})
     (alone,) = references_of(suite)
     suite.add_references(Role.CONFIRM, 1, samples * 2)
     (confirmed,) = references_of(suite)

@@ -15,12 +15,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.baseline.stored_record import stored_record
 from pytest_gpuperf.errors import ReportError
-from pytest_gpuperf.model.activity import (
-    ActivitySummary,
-    KernelShape,
-    KernelUse,
-    Track,
-)
+from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse, Track
 from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.environment import Session

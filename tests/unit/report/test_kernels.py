@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.model.activity import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.change import KernelAccount, KernelMove
 from pytest_gpuperf.model.counters import (
     Analysis,
@@ -14,6 +13,7 @@ from pytest_gpuperf.model.counters import (
     LimiterName,
 )
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.kernel import KernelLaunch, KernelTotal
 from pytest_gpuperf.model.launch import Capture, CapturedLaunch, CapturedRange
 from pytest_gpuperf.model.verdict import Outcome, Reason, VerdictEvidence
 from pytest_gpuperf.report import sentences

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.baseline.text import decode
+from pytest_gpuperf.baseline.whole_text import decode
 from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.timing.contract import Contract

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from pytest_gpuperf.collect.cuda_device import raise_failure
 from pytest_gpuperf.collect.cupti.nvperf import (
     Parameters,
     declared,
@@ -33,7 +34,7 @@ from pytest_gpuperf.collect.cupti.statuses import (
     limited,
     unsupported,
 )
-from pytest_gpuperf.collect.runtime import LoadedLibrary, driver_library, raise_failure
+from pytest_gpuperf.collect.runtime import LoadedLibrary, driver_library
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note

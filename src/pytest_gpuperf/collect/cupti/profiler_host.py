@@ -19,6 +19,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_gpuperf.collect.cuda_device import load_driver
 from pytest_gpuperf.collect.cupti import nvperf
 from pytest_gpuperf.collect.cupti.chips import Evaluator, MetricType, evaluator
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti, load
@@ -31,7 +32,6 @@ from pytest_gpuperf.collect.cupti.metric_host import (
     single_pass_sets,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner, ending
-from pytest_gpuperf.collect.runtime import load_driver
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,

@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.clock import NS_PER_S
-from pytest_gpuperf.collect.runtime import driver_library, raise_failure
+from pytest_gpuperf.collect.cuda_device import raise_failure
+from pytest_gpuperf.collect.runtime import driver_library
 from pytest_gpuperf.collect.torch_device import TorchRuntime, torch_failure
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.record import Void, VoidCode

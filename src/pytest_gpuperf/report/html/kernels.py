@@ -7,15 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_gpuperf.compute.kernels import aligned
-from pytest_gpuperf.model.activity import (
-    ActivitySummary,
-    KernelTotal,
-    KernelUse,
-    Track,
-)
+from pytest_gpuperf.model.activity import ActivitySummary, KernelUse, Track
 from pytest_gpuperf.model.change import KernelMove
 from pytest_gpuperf.model.counters import CounterGap, KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.kernel import KernelTotal
 from pytest_gpuperf.model.record import Record, StoredRecord
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
@@ -172,7 +168,7 @@ def kernels_before(
         stored: The same measurement in a stored session.
     """
     if earlier is not None and earlier.activity is not None:
-        kernels = tuple(map(KernelTotal.of, earlier.activity.kernels))
+        kernels = tuple(use.total for use in earlier.activity.kernels)
         if kernels:
             return KernelsBefore(
                 session="the newest of the earlier runs", kernels=kernels
@@ -289,7 +285,7 @@ def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
 def _compared(
     rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelTotal]
 ) -> Iterator[KernelRow]:
-    kernels = [*map(KernelTotal.of, uses)]
+    kernels = [use.total for use in uses]
     moves = aligned(before, kernels)
     by_now = {id(move.now): move for move in moves}  # Equal kernels have separate rows.
     for row, now in zip(rows, kernels, strict=True):

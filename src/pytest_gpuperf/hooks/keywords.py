@@ -1,4 +1,4 @@
-"""Read the plan of a test from its markers, and check its counters against the chip."""
+"""The keywords of a test's markers: its limits, its work and how it is measured."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 import reprlib
 from types import CodeType
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
 from pytest_gpuperf.config import (
@@ -19,7 +17,6 @@ from pytest_gpuperf.config import (
     text_mistake,
 )
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
-from pytest_gpuperf.hooks.marked import MARKED, MarkedTest
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.record import WORK_DOUBTS
 from pytest_gpuperf.model.sample import CacheMode, Source
@@ -27,6 +24,8 @@ from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import pytest
 
     from pytest_gpuperf.model.verdict import Limit
     from pytest_gpuperf.model.work import Work
@@ -52,79 +51,44 @@ _REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 # A whole limit, or a docstring that quotes a limit.
 _NOT_A_NAME = re.compile(r"[<>=\n]")
-# The marker keeps a test out of a plugin's threads, which would share the fixture.
-_UNSAFE = "thread_unsafe"
 # Metrics that need repeated calls.
 _TIMED = {"time", "throughput", "mfu", "roofline"}
 
 
-def read_markers(
-    report: pytest.CollectReport, measuring: Sequence[pytest.Item]
-) -> None:
+def read_keywords(
+    item: pytest.Item, marks: Sequence[pytest.Mark]
+) -> tuple[Plan, bool, list[str]]:
     """
-    Give every test its plan, or turn the report into an error if markers are wrong.
+    Read the markers of a test, at least one of which has arguments.
 
-    The error lists all mistakes of the report's tests.
+    Args:
+        item: The test.
+
+        marks: Its markers, the closest first.
+
+    Returns:
+        The plan without wrong values, whether it depends on the parameters of the test,
+        and the mistakes in the markers.
     """
-    mistakes: list[str] = []
-    # A plugin such as pytest-run-parallel registers the marker.
-    has_threads = any(
-        re.split(r"[:(]", line)[0] == _UNSAFE
-        for line in measuring[0].config.getini("markers")
-    )
-    # The sets of parameters of a function share its markers, and so a plan.
-    readers: dict[tuple[object, ...], tuple[_MarkerReader, Plan]] = {}
-    for item in measuring:
-        names = getattr(item, "fixturenames", ())
-        marks = [id(mark) for mark in item.own_markers if mark.name == "gpuperf"]
-        shared = getattr(item, "function", item), "gpuperf" in names, *marks
-        reader, plan = readers.get(shared) or _read(item)
-        if not reader.names_metrics:
-            readers[shared] = reader, plan
-        # Taken before loadgroup appends the name of the group.
-        node_id = item.nodeid
-        item.stash[MARKED] = MarkedTest(node_id, plan)
-        if not reader.is_marked:
-            # So that `-m gpuperf` selects the test.
-            item.add_marker("gpuperf")
-        if has_threads:
-            item.add_marker(_UNSAFE)
-        if reader.mistakes:
-            mistakes += [f"{node_id}: {text}" for text in reader.mistakes]
-        if plan.counters or (
-            plan.limits and any(is_counter(limit.metric) for limit in plan.limits)
-        ):
-            # Few tests ask for counters.
-            from pytest_gpuperf.hooks.chip_check import mistakes_of
-
-            mistakes += mistakes_of(item, plan)
-    if mistakes:
-        report.outcome = "failed"
-        report.result = []
-        # Every parameter set of a function repeats the same mistakes.
-        report.longrepr = "\n".join(dict.fromkeys(mistakes))
+    reader = _KeywordReader(item)
+    plan = reader.plan(marks)
+    return plan, reader.names_metrics, reader.mistakes
 
 
-def _read(item: pytest.Item) -> tuple[_MarkerReader, Plan]:
-    reader = _MarkerReader(item)
-    return reader, reader.plan()
-
-
-class _MarkerReader:
-    """Read the markers of a test and collect the mistakes in them."""
+class _KeywordReader:
+    """Read the keywords of a test's markers and collect the mistakes in them."""
 
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         self.mistakes: list[str] = []
-        self.is_marked = False
         # Whether the names of metrics, and so the plan, depend on the test's parameters.
         self.names_metrics = False
         # Names that the test may record.
         self.metrics: frozenset[str] = frozenset()
 
-    def plan(self) -> Plan:
+    def plan(self, marks: Sequence[pytest.Mark]) -> Plan:
         """Return the plan of the markers, without wrong values."""
-        keywords = self._merged()
+        keywords = self._merged(marks)
         recorded: frozenset[str] = frozenset()
         if "records" in keywords:
             recorded = self._checked(keywords, "records", _records) or recorded
@@ -151,10 +115,9 @@ class _MarkerReader:
             self._refuse_time(plan, keywords)
         return plan
 
-    def _merged(self) -> dict[str, Any]:
+    def _merged(self, marks: Sequence[pytest.Mark]) -> dict[str, Any]:
         keywords: dict[str, Any] = {}
-        for marker in self.item.iter_markers("gpuperf"):
-            self.is_marked = True
+        for marker in marks:
             if marker.args:
                 self.mistakes.append(
                     "the gpuperf marker takes keywords only: write "
