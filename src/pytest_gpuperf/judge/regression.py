@@ -21,6 +21,7 @@ from pytest_gpuperf.judge.rule import (
     rule,
     suffices,
     verdict_of,
+    verdict_within_limit,
     worsening_of,
 )
 from pytest_gpuperf.model.change import Change
@@ -85,47 +86,72 @@ def settle(
     verdicts: list[Verdict | None] = []
     pairs: list[tuple[Case, Change]] = []
     by_both: list[Weighed | None] = []
+    # The place of each pair that its change does not decide, and that of its verdict.
+    undecided: dict[int, int] = {}
     for case, change, both in zip(cases, decisive, weighed, strict=True):
         if case.limit is None:
             continue
         # A name is slow to look up, and nearly no run has confirmations.
         confirmation = _confirmation(case, confirmations) if confirmations else None
-        early = early_verdict(case, policy, confirmation)
-        if early is None:
-            if confirmation is not None:
-                early = kernel_verdict(case, policy, confirmation)
-        elif early.reason is Reason.TOO_FEW_SESSIONS:  # It still shows the change.
-            early = verdict_of(
-                case,
-                early.outcome,
-                early.reason,
-                evidence=early.evidence,
-                change=change,
-            )
-        verdicts.append(early)
-        if early is None and change is not None:
+        verdict = early_verdict(case, policy, confirmation)
+        if verdict is not None or confirmation is not None:
+            verdict = _told(case, change, verdict, confirmation, policy)
+        if verdict is None and change is not None:
+            if confirmation is None and both is None:  # Nearly all cases.
+                verdict = verdict_within_limit(case, change, policy)
+            if verdict is None:
+                undecided[len(pairs)] = len(verdicts)
             pairs.append((case, change))
             by_both.append(both)
-    shared = {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
-    rulings = _rulings(pairs, by_both, confirmations, policy, shared, complete=complete)
-    slowdowns = cache_slowdowns(references)
-    ruled = iter(
-        [
-            rule(case, ruling, policy, cache_slowdown=slowdowns.get(case.host))
-            for (case, _), ruling in zip(pairs, rulings, strict=True)
-        ]
-    )
-    decided = [next(ruled) if verdict is None else verdict for verdict in verdicts]
-    longest = max(
-        [case.oldest.listed.count + case.stored.listed.count for case in cases],
-        default=0,
-    )
-    if longest + 1 < DRIFT_SESSIONS:
+        verdicts.append(verdict)
+    if undecided:
+        rulings = _rulings(
+            *(pairs, by_both, confirmations, policy, _shared(cases, looks)),
+            undecided=undecided,
+            complete=complete,
+        )
+        slowdowns = cache_slowdowns(references)
+        for place, (case, ruling) in zip(undecided.values(), rulings, strict=True):
+            slowdown = slowdowns.get(case.host)
+            verdicts[place] = rule(case, ruling, policy, cache_slowdown=slowdown)
+    decided = [verdict for verdict in verdicts if verdict is not None]
+    return _with_drifts(decided, cases, references, policy)
+
+
+def _with_drifts(
+    decided: Sequence[Verdict],
+    cases: Sequence[Case],
+    references: Sequence[Reference],
+    policy: Policy,
+) -> tuple[Verdict, ...]:
+    counts = [case.oldest.listed.count + case.stored.listed.count for case in cases]
+    if max(counts, default=0) + 1 < DRIFT_SESSIONS:
         return tuple(decided)
     # Needed only by long series.
     from pytest_gpuperf.judge.drift import with_drifts
 
     return with_drifts(decided, cases, references, policy)
+
+
+def _shared(cases: Sequence[Case], looks: Sequence[Look]) -> set[Name]:
+    return {case.name for case, look in zip(cases, looks, strict=True) if look.shared}
+
+
+def _told(
+    case: Case,
+    change: Change | None,
+    early: Verdict | None,
+    confirmation: Confirmation | None,
+    policy: Policy,
+) -> Verdict | None:
+    """Return the verdict that rules out a judgement by numbers, with the change, or None."""
+    if early is None:
+        return kernel_verdict(case, policy, confirmation)
+    if early.reason is not Reason.TOO_FEW_SESSIONS:
+        return early
+    return verdict_of(
+        case, early.outcome, early.reason, evidence=early.evidence, change=change
+    )
 
 
 def cache_slowdowns(references: Iterable[Reference]) -> dict[Host | None, float]:
@@ -331,19 +357,19 @@ def _rulings(
     policy: Policy,
     shared: Collection[Name],
     *,
+    undecided: Iterable[int],
     complete: bool,
-) -> list[Ruling]:
+) -> list[tuple[Case, Ruling]]:
     confirmed: list[Confirmation | None] = [None] * len(pairs)
     if confirmations:
         confirmed = [_confirmation(case, confirmations) for case, _ in pairs]
     # A case that was not measured again was not suspected. It counts as a pair without
     # a p-value.
-    of_files = [case.of_file for case, _ in pairs]
     judged = [
         not policy.selected
-        or of_file
+        or case.of_file
         or (confirmation is not None and bool(confirmation.run_values))
-        for of_file, confirmation in zip(of_files, confirmed, strict=True)
+        for (case, _), confirmation in zip(pairs, confirmed, strict=True)
     ]
     marked = list(zip(pairs, judged, strict=True))
     count = len([1 for _, change in pairs if change.p_worse is not None])
@@ -355,28 +381,26 @@ def _rulings(
     )
     by_itself = _by_itself(pairs, weighed, count)
     level = policy.level(count)
-    return [
-        Ruling(
+    rulings: list[tuple[Case, Ruling]] = []
+    for place in undecided:
+        case, change = pairs[place]
+        p_alone, p_suite = by_itself[place]
+        ruling = Ruling(
             change=change,
-            p_worse=p_worse,
-            p_better=p_better,
+            p_worse=worse[place],
+            p_better=better[place],
             level=level,
-            confirmation=confirmation,
+            confirmation=confirmed[place],
             complete=complete,
             worsening=worsening_of(case, change),
-            selected=policy.selected and not of_file,
+            selected=policy.selected and not case.of_file,
             shared=bool(shared) and case.name in shared,
-            weighed=both,
+            weighed=weighed[place],
             p_alone=p_alone,
             p_suite=p_suite,
         )
-        for (case, change), of_file, confirmation, p_worse, p_better, both, (
-            p_alone,
-            p_suite,
-        ) in zip(
-            pairs, of_files, confirmed, worse, better, weighed, by_itself, strict=True
-        )
-    ]
+        rulings.append((case, ruling))
+    return rulings
 
 
 def _by_itself(

@@ -122,15 +122,7 @@ def verdict_of(
 ) -> Verdict:
     """Return a verdict on a case, with the span of the stored sessions that were compared."""
     if change is not None and change.left_out:
-        stored = next(s for s in case.stored if s.session.id == change.left_out)
-        ratio = None  # To a mean of 0.
-        if change.reference != 0:
-            ratio = min(max(_mean(stored.value) / change.reference, -_MOST), _MOST)
-        left_out = LeftOut(
-            session_id=stored.session.id,
-            started_unix_s=stored.session.started_unix_s,
-            ratio=ratio,
-        )
+        left_out = _left_out(case, change)
         evidence = replace(evidence or VerdictEvidence(), left_out=left_out)
     if change is not None and case.launches is not None:
         evidence = replace(evidence or VerdictEvidence(), launches=case.launches)
@@ -146,6 +138,18 @@ def verdict_of(
         baseline=_span(case),
         change=change,
         evidence=evidence,
+    )
+
+
+def _left_out(case: Case, change: Change) -> LeftOut:
+    stored = next(s for s in case.stored if s.session.id == change.left_out)
+    ratio = None  # To a mean of 0.
+    if change.reference != 0:
+        ratio = min(max(_mean(stored.value) / change.reference, -_MOST), _MOST)
+    return LeftOut(
+        session_id=stored.session.id,
+        started_unix_s=stored.session.started_unix_s,
+        ratio=ratio,
     )
 
 
@@ -171,8 +175,7 @@ def rule(
     """
     outcome, reason = _by_numbers(case, ruling, policy)
     is_confirmed = ruling.confirmation is not None or ruling.weighed is not None
-    same = outcome is Outcome.UNCHANGED or outcome is Outcome.BLIND
-    if same and not is_confirmed:  # Nearly all cases.
+    if outcome in _SAME and not is_confirmed:
         return verdict_of(case, outcome, reason, change=ruling.change)
     moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
     # A run that ended early measures nothing again, so the early end is the reason.
@@ -212,18 +215,41 @@ def rule(
     return replace(verdict, confirmations=confirmations, alone=alone)
 
 
+def verdict_within_limit(case: Case, change: Change, policy: Policy) -> Verdict | None:
+    """
+    Return the verdict of a gated case that changed by its limit at most, or None.
+
+    The case was not measured again, so its change alone decides.
+    """
+    worsening, limit = worsening_of(case, change), case.limit or 0.0
+    if not -limit <= worsening <= limit or case.metric.name == KERNEL_SET:
+        return None
+    if change.exact:
+        outcome, reason = by_equality(worsening, limit)
+    else:
+        outcome, reason = _within(case, change, policy)
+    return verdict_of(case, outcome, reason, change=change)
+
+
 def _by_numbers(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Reason]:
     limit = case.limit or 0.0
     # The numbers of two sets may differ, and each set is exact.
     if ruling.change.exact or case.metric.name == KERNEL_SET:
         return _by_count(case, ruling, limit)
-    outcome, reason = _by_evidence(case, ruling, policy)
-    if outcome is Outcome.UNCHANGED and _is_blind(case, ruling.change, policy):
-        return Outcome.BLIND, Reason.NOT_DETECTABLE
-    return outcome, reason
+    if abs(ruling.worsening) <= limit:
+        return _within(case, ruling.change, policy)
+    return _by_evidence(case, ruling, policy)
+
+
+def _within(case: Case, change: Change, policy: Policy) -> tuple[Outcome, Reason]:
+    return _NOT_SEEN if _is_blind(case, change, policy) else _WITHIN
 
 
 _SAME = frozenset({Outcome.UNCHANGED, Outcome.BLIND})
+# A member of an enum takes as long to look up as a call, and nearly all cases need these.
+_WITHIN = Outcome.UNCHANGED, Reason.WITHIN_NOISE
+_NOT_SEEN = Outcome.BLIND, Reason.NOT_DETECTABLE
+_EQUAL = Outcome.UNCHANGED, Reason.EQUAL
 
 
 def _is_blind(case: Case, change: Change, policy: Policy) -> bool:
@@ -414,8 +440,7 @@ def by_equality(worsening: float, limit: float) -> tuple[Outcome, Reason]:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
     if worsening < -limit:
         return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
-    reason = Reason.EQUAL if worsening == 0 else Reason.WITHIN_NOISE
-    return Outcome.UNCHANGED, reason
+    return _EQUAL if worsening == 0 else _WITHIN
 
 
 def _by_count(case: Case, ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:
@@ -438,8 +463,6 @@ def _by_count(case: Case, ruling: Ruling, limit: float) -> tuple[Outcome, Reason
 
 
 def _by_evidence(case: Case, ruling: Ruling, policy: Policy) -> tuple[Outcome, Reason]:
-    if abs(ruling.worsening) <= (case.limit or 0.0):
-        return Outcome.UNCHANGED, Reason.WITHIN_NOISE
     worse = ruling.worsening > 0
     sure = (ruling.p_worse if worse else ruling.p_better) < ruling.level
     p_value = ruling.change.p_worse if worse else ruling.change.p_better
@@ -559,9 +582,9 @@ def early_verdict(
             Reason.NOT_MEASURED,
             evidence=VerdictEvidence(gap=case.unmeasured),
         )
-    incomparable = _incomparable(case)
-    if incomparable is not None:
-        return incomparable
+    stored_count = case.stored.listed.count
+    if not stored_count or case.differences or case.other_sources:
+        return _incomparable(case)
     if confirmation is not None and confirmation.lost is not None:
         return verdict_of(
             case,
@@ -578,7 +601,7 @@ def early_verdict(
             evidence=VerdictEvidence(gap=gap),
         )
     # The first condition is only faster.
-    if case.stored.listed.count >= policy.least_sessions or _enough(case, policy):
+    if stored_count >= policy.least_sessions or _enough(case, policy):
         return None
     return verdict_of(
         case,
@@ -674,13 +697,10 @@ def comparison_of(
     # Values corrected for core speed are moved only by the rest of the machine drift.
     left = "" if level is None else " at one speed"
     name = f"{_class_prefix(case)}{case.metric.name}{left}" if is_time else ""
-    return Comparison(
+    # Fifteen arguments at most, because more are passed as a dictionary.
+    comparison = Comparison(
         current=current if level is None else level.current,
         stored=stored if level is None else level.stored,
-        core_shift=None if level is None else level.log_shift,
-        core_variance=0.0 if level is None else level.variance,
-        core_distance=0.0 if level is None else level.distance,
-        core_precision=0.0 if level is None else level.precision,
         session_ids=used.listed.ids,
         group=group,
         better=direction(case.metric),
@@ -694,6 +714,15 @@ def comparison_of(
         else None,
         of_part=of_part,
         moved=bool(case.moved) and not HARMLESS.issuperset(case.moved),
+    )
+    if level is None:
+        return comparison
+    return replace(
+        comparison,
+        core_shift=level.log_shift,
+        core_variance=level.variance,
+        core_distance=level.distance,
+        core_precision=level.precision,
     )
 
 
@@ -915,7 +944,7 @@ def _of_choice(
     )
 
 
-def _incomparable(case: Case) -> Verdict | None:
+def _incomparable(case: Case) -> Verdict:
     if case.differences:
         return verdict_of(
             case,
@@ -932,8 +961,6 @@ def _incomparable(case: Case) -> Verdict | None:
             Reason.OTHER_SOURCE,
             evidence=VerdictEvidence(stored_sources=case.other_sources),
         )
-    if case.stored.listed.count:
-        return None
     if not case.other_machines:
         return verdict_of(case, Outcome.NEW, Reason.NOTHING_STORED)
     return verdict_of(
