@@ -76,6 +76,9 @@ _MEDIAN_VARIANCE = math.pi / 2
 # Two medians that differ by more deviations hardly do so by chance.
 _APART = 2.0
 
+# Added to a denominator that may be 0, so that the quotient stays finite.
+_MOST_PART = 1e-12
+
 _NO_GAPS: Mapping[str, float] = MappingProxyType({})
 
 
@@ -296,6 +299,35 @@ Tail = Callable[..., float]  # `Mixture.beyond` at the test's own variance.
 def narrowed(count: int) -> float:
     """Return the variance of a median of `count` processes over the variance of a process."""
     return min(1.0, _MEDIAN_VARIANCE / count)
+
+
+def process_shares(
+    tests: Mapping[int, tuple[Contrast, Residual]],
+) -> dict[int, tuple[float, float]]:
+    """
+    Return the share of a session's variance that its process has, and what is left of it.
+
+    The share is estimated from the current processes of all tests of a group, because one
+    test has few. Their number reduces it.
+
+    Args:
+        tests: The tests that fresh processes measured, by place.
+    """
+    within = between = 0.0
+    for test, residual in tests.values():
+        within += test.floor
+        between += max(residual.variance, test.floor)
+    pooled = within / (between + _MOST_PART)
+    shares: dict[int, tuple[float, float]] = {}
+    for place, (test, residual) in tests.items():
+        own = left = 0.0
+        if test.dof:
+            # If the test's own share is smaller, that share is used, so that sessions that
+            # differ for other reasons do not count as differing processes.
+            own = min(pooled, test.floor / residual.variance, 1.0)
+            left = own * narrowed(test.run_count) / test.run_share
+        shares[place] = own, left
+    return shares
 
 
 def reference_gaps(references: Iterable[Twice]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import TypeAlias
 
@@ -23,8 +23,6 @@ from pytest_gpuperf.model.metric import Better
 # The tail on each side of a change's two-sided interval. It equals the level of a run of
 # one pair, so that the interval of a significant change never contains "no change".
 INTERVAL_TAIL = 0.01
-# Added to a denominator that may be 0, so that the quotient stays finite.
-_MOST_PART = 1e-12
 
 # docs/judging.md section 2: the usual spread with a single stored session.
 # A slower test may have the slowdown that the run looks for.
@@ -34,6 +32,8 @@ _LEAST_QUIET = 3
 _LEAST_EQUALITY = 4
 # Variance of a test over the variance of a reference workload, which is steadier.
 _REFERENCE_RATIO = 2.0**2
+
+_HIGHER = Better.HIGHER  # A member of an enum takes as long to look up as a call.
 
 # Inverting a mixture is slow, so a larger group inverts at this number of variances only.
 _TABLE = 32
@@ -261,36 +261,31 @@ class ComparedSuite:
             members.setdefault(group, []).append(place)
         for group, places in members.items():
             residuals = [self.residuals[place] for place in places]
-            tests = [self.tests[place] for place in places]
             tables = Tables(self.usual[group], residuals)
-            # The share of processes in a session's variance is estimated from the processes
-            # of the current session, pooled over the group because one test has few.
-            within = between = 0.0
-            for test, residual in zip(tests, residuals, strict=True):
-                if test.comparison.fresh:
-                    within += test.floor
-                    between += max(residual.variance, test.floor)
-            pooled = within / (between + _MOST_PART)
-            for place, test, residual in zip(places, tests, residuals, strict=True):
-                own = 0.0
-                if test.comparison.fresh and test.dof:
-                    # If the test's own share is smaller, that share is used, so that
-                    # sessions that differ for other reasons do not count as differing
-                    # processes.
-                    own = min(pooled, test.floor / residual.variance, 1.0)
-                less = 0.0
-                if own:
-                    # Needed only by runs with fresh processes.
-                    from pytest_gpuperf.compute.alone import narrowed
+            fresh: dict[int, tuple[Contrast, Residual]] = {}
+            for place, residual in zip(places, residuals, strict=True):
+                if self.tests[place].comparison.fresh:
+                    fresh[place] = self.tests[place], residual
+            shares: Mapping[int, tuple[float, float]] = {}
+            if fresh:
+                # Needed only by runs with fresh processes.
+                from pytest_gpuperf.compute.alone import process_shares
 
-                    less = own * narrowed(test.run_count) / test.run_share
-                mean = 1 / len(test.stored)
-                part = Part(
-                    ratio=mean + 1 - own + less,
-                    planned_ratio=mean + 1,
-                    floor=test.floor,
-                    process_share=own,
-                )
+                shares = process_shares(fresh)
+            known: dict[tuple[int, float, float, float], Part] = {}
+            for place in places:
+                test = self.tests[place]
+                own, left = shares.get(place, (0.0, 0.0))
+                name = len(test.stored), test.floor, own, left
+                part = known.get(name)
+                if part is None:  # Most tests of a group have the same.
+                    mean = 1 / len(test.stored)
+                    part = known[name] = Part(
+                        ratio=mean + 1 - own + left,
+                        planned_ratio=mean + 1,
+                        floor=test.floor,
+                        process_share=own,
+                    )
                 yield place, part, tables
 
 
@@ -360,8 +355,8 @@ class Part(Frozen, frozen=True, kw_only=True):
     process_share: float = 0.0
 
 
-# The probabilities, the degrees of freedom, the extra variance and the number of the row.
-_StepKey: TypeAlias = "tuple[tuple[float, ...], int, float, int]"
+# The probabilities and the degrees of freedom.
+_TableName: TypeAlias = "tuple[tuple[float, ...], int]"
 # A logarithm, and by how much that of the next row is larger.
 _Step: TypeAlias = "tuple[float, float]"
 
@@ -402,7 +397,11 @@ class Tables:
         # Logarithms of reaches by the table's key, then by the row's number. Rows are built on
         # demand, because few suites need all of them.
         self._rows: dict[tuple[object, ...], dict[int, list[float]]] = {}
-        self._steps: dict[_StepKey, list[_Step]] = {}
+        # The steps of a table, by the power of 2 of the extra variance and the row, and
+        # those of the table that was asked for last, with its name.
+        self._steps: dict[_TableName, dict[tuple[int | None, int], list[_Step]]] = {}
+        self._known: dict[tuple[int | None, int], list[_Step]] = {}
+        self._name: _TableName = (), 0
         self._mixtures: dict[int, Mixture] = {}
 
     def mixture(self, dof: int) -> Mixture:
@@ -420,30 +419,33 @@ class Tables:
         part: Part,
     ) -> Sequence[float]:
         """Return the differences that noise exceeds with the given probabilities, one-sided."""
+        variance, extra = residual.variance, residual.extra
         if not self._large or part.floor:
-            variance, extra = residual.variance, residual.extra
             return self._direct(p_values, test.dof, variance, part, extra)
-        log, dof, extra = math.log(residual.variance), test.dof, residual.extra
-        place = (log - self._low) / self._step if self._step else 0.0
-        row = min(max(int(place), 0), _TABLE - 2)
+        place = (math.log(variance) - self._low) / self._step if self._step else 0.0
+        row = int(place)
+        # Comparisons, because a minimum is slow.
+        row = 0 if row < 0 else min(_TABLE - 2, row)
         share = place - row
-        exp = math.exp
+        name = p_values, test.dof
+        if name != self._name:  # Nearly all tests of a group share both.
+            self._name, self._known = name, self._steps.setdefault(name, {})
+        known, exp = self._known, math.exp
         reached = []
         # Loops, because each comprehension of each test is a call.
         if not extra:
-            key = p_values, dof, 0.0, row
-            for low, rise in self._steps.get(key) or self._step_of(key, part):
+            below = known.get((None, row)) or self._step_of(None, row, part)
+            for low, rise in below:
                 reached.append(exp(low + share * rise))
             return reached
-        of_extra = math.log2(max(extra, _LEAST_EXTRA))
+        of_extra = math.log2(max(_LEAST_EXTRA, extra))
         number = math.floor(of_extra)
-        key = p_values, dof, 2.0**number, row
-        below = self._steps.get(key) or self._step_of(key, part)
-        key = p_values, dof, 2.0 ** (number + 1), row
-        above = self._steps.get(key) or self._step_of(key, part)
-        # Linear interpolation of logarithms overestimates by at most 0.8 %.
         of_above = of_extra - number
         of_below = 1 - of_above
+        below = known.get((number, row)) or self._step_of(number, row, part)
+        number += 1
+        above = known.get((number, row)) or self._step_of(number, row, part)
+        # Linear interpolation of logarithms overestimates by at most 0.8 %.
         for (low, rise), (low_above, rise_above) in zip(below, above, strict=True):
             here = exp(low + share * rise)
             further = exp(low_above + share * rise_above)
@@ -470,22 +472,28 @@ class Tables:
             for p_value in p_values
         ]
 
-    def _step_of(self, key: _StepKey, part: Part) -> list[_Step]:
-        """Calculate the step of a table from one row to the next."""
-        p_values, dof, extra, number = key
+    def _step_of(self, power: int | None, row: int, part: Part) -> list[_Step]:
+        """
+        Calculate the step of a table from one row to the next, as was asked for last.
+
+        Args:
+            power: The extra variance as a power of 2, or None for 0.
+
+            row: The number of the row.
+
+            part: What every member of the table has in common.
+        """
+        p_values, dof = self._name
+        extra = 0.0 if power is None else 2.0**power
         rows = self._rows.setdefault((p_values, dof, extra), {})
-        for missing in {number, number + 1} - rows.keys():
+        for missing in {row, row + 1} - rows.keys():
             variance = math.exp(self._low + self._step * missing)
             reaches = self._direct(p_values, dof, variance, part, extra)
             rows[missing] = [*map(math.log, reaches)]
-        ends = zip(rows[number], rows[number + 1], strict=True)
-        self._steps[key] = step = [(low, high - low) for low, high in ends]
+        ends = zip(rows[row], rows[row + 1], strict=True)
+        step = [(low, high - low) for low, high in ends]
+        self._known[power, row] = step
         return step
-
-
-def relative_shift(log_shift: float | None) -> float | None:
-    """Convert a shift on a log scale to a finite relative shift, or None if unknown."""
-    return None if log_shift is None else fraction_of(log_shift)
 
 
 def change_of(
@@ -493,18 +501,20 @@ def change_of(
 ) -> Change:
     """Build the change of a contrast from the usual spread of the group."""
     compared = test.comparison
-    nothing = not any(compared.stored.runs)
+    # Values with logarithms are not 0.
+    nothing = test.scale != 0 and not any(compared.stored.runs)
     reference = 0.0 if nothing else test.in_unit(test.mean)
     worse = better = low = high = detectable = None
-    effect = test.relative(residual.difference) if reference != 0 else None
+    difference, variance = residual.difference, residual.variance
+    effect = test.relative(difference) if reference != 0 else None
     if nothing:
         worse, better = _from_nothing(compared)
         effect = 0.0 if not any(compared.current.run_values) else None
-    elif reference != 0 and math.isfinite(residual.difference + residual.variance):
+    elif reference != 0 and math.isfinite(difference + variance):
         noise = test.on_scale(level.noise_threshold)
         worse, better = tables.mixture(test.dof).beyond_each(
-            (residual.difference - noise, -residual.difference - noise),
-            residual.variance,
+            (difference - noise, -difference - noise),
+            variance,
             ratio=part.ratio,
             floor=part.floor,
             extra=residual.extra,
@@ -512,11 +522,12 @@ def change_of(
         if compared.fresh:
             both = worse, better
             part, worse, better = _agreed(test, residual, part, both, tables, level)
-        if compared.better is Better.HIGHER:
+        if compared.better is _HIGHER:
             worse, better = better, worse
         low, high, detectable = bounds_of(test, residual, part, tables, level)
-    core, clock = compared.core_shift, compared.clock_shift
-    return Change(
+    core, clock, shift = compared.core_shift, compared.clock_shift, residual.shift
+    # Fifteen arguments, because more are passed as a dictionary.
+    change = Change(
         effect=effect,
         current=test.in_unit(test.now),
         reference=reference,
@@ -527,13 +538,14 @@ def change_of(
         p_worse=worse,
         p_better=better,
         detectable_effect=detectable,
-        machine_shift=relative_shift(residual.shift) if residual.shift else None,
+        machine_shift=fraction_of(shift) if shift else None,
         session_spread=tables.deviation,
-        core_shift=None if core is None else relative_shift(core),
-        clock_shift=None if clock is None else relative_shift(clock),
-        left_out=test.left_out,
-        fresh=compared.fresh,
+        core_shift=None if core is None else fraction_of(core),
+        clock_shift=None if clock is None else fraction_of(clock),
     )
+    if test.left_out or compared.fresh:
+        return replace(change, left_out=test.left_out, fresh=compared.fresh)
+    return change
 
 
 _NO_BOUNDS = None, None, None
@@ -551,8 +563,8 @@ def bounds_of(
         planned = replace(part, ratio=part.planned_ratio)
         _, sure, miss = tables.reaches(p_values, test, residual, planned)
     middle = residual.difference
-    found = _found_mostly(test, sure, miss, level)
-    low, high, detectable = test.relatives((middle - half, middle + half, found))
+    low, high = test.relative(middle - half), test.relative(middle + half)
+    detectable = test.relative(_found_mostly(test, sure, miss, level))
     if not (math.isfinite(low) and math.isfinite(high)):
         return _NO_BOUNDS
     # The detectable effect is None for a single session, whose spread is unknown.
@@ -629,4 +641,6 @@ def _found_mostly(test: Contrast, sure: float, miss: float, level: Sureness) -> 
         level: The significance that a change needs.
     """
     limit = test.on_scale(test.comparison.limit or 0.0)
-    return max(test.on_scale(level.noise_threshold) + sure, limit) + miss
+    significant = test.on_scale(level.noise_threshold) + sure
+    # A comparison, because a maximum is slow.
+    return (max(limit, significant)) + miss

@@ -18,7 +18,7 @@ from pytest_gpuperf.compute.spread import (
 from pytest_gpuperf.compute.stats import mean
 from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.frozen import BulkRecord, replace
-from pytest_gpuperf.model.packed import SessionValues
+from pytest_gpuperf.model.packed import SessionValues, packing
 from pytest_gpuperf.model.record import SessionValue
 
 _MOST = 700.0  # The exponential of more is not finite.
@@ -118,20 +118,13 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
     def relative(self, difference: float) -> float:
         """Convert a difference on the contrast's scale to a fraction."""
-        return self.relatives((difference,))[0]
-
-    def relatives(self, differences: Sequence[float]) -> Sequence[float]:
-        """Convert differences to fractions, as `relative`."""
         if self.scale:
-            return differences
-        fractions = []
-        # A loop, because each comprehension of each test is a call.
-        for difference in differences:
-            # A comparison, because a maximum is slow.
-            is_usual = -_MOST < difference < _MOST
-            at_most = difference if is_usual else max(min(difference, _MOST), -_MOST)
-            fractions.append(math.expm1(at_most))
-        return fractions
+            return difference
+        # A comparison, because a maximum is slow.
+        is_usual = -_MOST < difference < _MOST
+        return math.expm1(
+            difference if is_usual else max(min(difference, _MOST), -_MOST)
+        )
 
     def on_scale(self, fraction: float) -> float:
         """Convert a fraction >= 0 to a difference on the scale, as the inverse of `relative`."""
@@ -148,7 +141,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     def in_unit(self, value: float) -> float:
         """Convert a value from the contrast's scale to the metric's unit."""
         if not self.scale:
-            return math.exp(min(value, _MOST))
+            return math.exp(min(_MOST, value))
         return min(max(value * self.scale, -_LARGEST), _LARGEST)
 
 
@@ -248,9 +241,9 @@ def fitting(
 def _contrast(comparison: Comparison) -> Contrast:
     then, current = comparison.stored, comparison.current.run_values
     values = [*then.runs, *current]
-    if min(values) > 0:
+    try:
         scale, scaled = 0.0, [*map(math.log, values)]
-    else:
+    except ValueError:  # Some value is not above 0.
         means = [*map(mean, then.run_values())]
         scale = abs(mean(means)) or 1.0
         scaled = [share_of(value, scale) for value in values]
@@ -278,7 +271,9 @@ def _contrast(comparison: Comparison) -> Contrast:
     return Contrast(
         comparison=comparison,
         now=now,
-        stored=array("d", stored),  # A run has a contrast for each test at once.
+        # A run has a contrast for each test at once. Packed in two steps, because an array
+        # of a list checks each number by a call.
+        stored=array("d", packing(len(stored)).pack(*stored)),
         session_ids=comparison.session_ids,
         mean=sum(stored) / len(stored),
         scale=scale,

@@ -64,7 +64,7 @@ _MOST_CHANGE = 0.2
 _LOOP, _CORES = attrgetter("loop_s"), attrgetter("cores")
 _SLOPES = attrgetter("slope", "precision")
 # Neighbours, clocks and kinds of core change the time of a loop by less.
-_MOST_RATIO = 10
+_MOST_APART = math.log(10)
 # Assumed variance of the loop's logarithm between two releases or builds of Python.
 _PYTHON_NOISE = 0.05**2
 # Standard deviation of normal values over their median distance from the median.
@@ -254,30 +254,32 @@ def at_one_speed(
     if 2 * len(known.interrupted) <= count:
         return None
     runs, now, counts = known.runs, current.run_values, known.counts
-    if min(values.runs) <= 0 or min(now) <= 0:
+    logs = _logs(runs, now) if known is values or min(values.runs) > 0 else None
+    if logs is None:
         return None
     loops = [*map(math.log, known.cores[0])]
     now_loops = [*map(math.log, map(_LOOP, current.cores))]
     # Current processes are compared among themselves only, because the change between
     # current and stored ones is still unknown. So are those of the suite and those alone.
     groups: list[_Timed] = [
-        (runs, loops, zip(*known.cores[1:], strict=True)),
-        (now, now_loops, map(_SLOPES, current.cores)),
+        (logs[0], loops, zip(*known.cores[1:], strict=True)),
+        (logs[1], now_loops, map(_SLOPES, current.cores)),
     ]
     if also is not None and also.cores and min(also.run_values) > 0:
         of_also = [*map(math.log, map(_LOOP, also.cores))]
-        groups.append((also.run_values, of_also, map(_SLOPES, also.cores)))
+        also_times = [*map(math.log, also.run_values)]
+        groups.append((also_times, of_also, map(_SLOPES, also.cores)))
     slope, precision = _slope(groups)
-    apart = max(*loops, *now_loops) - min(*loops, *now_loops)
-    if apart > math.log(_MOST_RATIO) or not math.isfinite(slope):
+    timed = [*loops, *now_loops]
+    if max(timed) - min(timed) > _MOST_APART or not math.isfinite(slope):
         return None  # Only an edited file has such loops.
     means = loops if counts is None else _means(loops, counts)
     usual = math.fsum(means) / len(means)
-    every = _at_speed([*runs, *now], [*loops, *now_loops], usual, slope)
+    every = _at_speed([*runs, *now], timed, usual, slope)
     # A value measured alone is compared with the suite's, so both need one speed.
     alone = _odd_at_speed(known.odd, usual, slope) if known.odd else {}
     now_alone = _alone_at_speed(current, usual, slope) if current.alone_values else ()
-    if math.inf in chain(every, now_alone, *alone.values()):
+    if math.inf in every or math.inf in chain(now_alone, *alone.values()):
         return None  # No float holds a converted value.
     converted = known.with_runs(every[: len(runs)], alone)
     distance = _core_distance(
@@ -295,6 +297,14 @@ def at_one_speed(
         distance=distance,
         precision=precision,
     )
+
+
+def _logs(*several: Sequence[float]) -> list[list[float]] | None:
+    """Return the logarithms of some values, or None if one is not above 0."""
+    try:
+        return [[*map(math.log, values)] for values in several]
+    except ValueError:
+        return None
 
 
 def _merged(values: SessionValues, converted: SessionValues) -> SessionValues:
@@ -390,9 +400,13 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
         return None
     # Most tests of a class have the same sessions.
     rows: dict[Sequence[str], list[Iterable[float]]] = {}
+    ids: Sequence[str] | None = None
+    row: list[Iterable[float]] = []
     for control in controls:
-        distances = map(sub, control.stored, repeat(control.mean))
-        rows.setdefault(control.session_ids, []).append(distances)
+        if control.session_ids is not ids:  # Not as the control before.
+            ids = control.session_ids
+            row = rows.setdefault(ids, [])
+        row.append(map(sub, control.stored, repeat(control.mean)))
     apart: dict[str, list[float]] = {}
     for names, several in rows.items():
         for name, of_session in zip(names, zip(*several, strict=True), strict=True):
@@ -415,11 +429,16 @@ def _without_moves(
     # Most tests of a class have the same sessions, and all of a large one the same move.
     known: dict[tuple[Sequence[str], int], _Steps] = {}
     squares = products = about_mean = about_move = 0.0
+    ids: Sequence[str] | None = None
+    last: CommonMove | None = None
+    of_test: _Steps | None = None
     for test, move in zip(tests, moves, strict=True):
-        name = test.session_ids, id(move)
-        of_test = known.get(name)
-        if of_test is None:
-            of_test = known[name] = _steps(test.session_ids, move)
+        if of_test is None or test.session_ids is not ids or move is not last:
+            ids, last = test.session_ids, move
+            name = ids, id(move)
+            of_test = known.get(name)
+            if of_test is None:  # Not as a test before.
+                of_test = known[name] = _steps(ids, move)
         steps.append(of_test)
         mean = test.mean
         for value, step in zip(test.stored, of_test[0], strict=True):
@@ -480,7 +499,9 @@ def _variance(test: Contrast, values: Sequence[float]) -> float:
         for value in values:
             apart = value - middle
             squares += apart * apart
-    return max(squares / max(1, test.dof), LEAST_VARIANCE)
+    variance = squares / (test.dof or 1)
+    # A comparison, because a maximum is slow.
+    return max(LEAST_VARIANCE, variance)
 
 
 def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
@@ -491,8 +512,8 @@ def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     return loop, middle, deviation**2 / min(len(times), _MOST_SAMPLES)
 
 
-# Processes that are compared among themselves: the value of each, the logarithm of its loop,
-# and its slope with the precision.
+# Processes that are compared among themselves: the logarithms of the value of each and of its
+# loop, and its slope with the precision.
 _Timed: TypeAlias = (
     "tuple[Sequence[float], Sequence[float], Iterable[tuple[float, float]]]"
 )
@@ -500,19 +521,20 @@ _Timed: TypeAlias = (
 
 def _slope(groups: Iterable[_Timed]) -> tuple[float, float]:
     weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
-    for values, loops, slopes in groups:
+    for times, loops, slopes in groups:
         for slope, of_slope in slopes:
             weighted += slope * of_slope
             precision += of_slope
         if len(loops) <= 1:
             continue  # A single process shows no power.
-        times = [*map(math.log, values)]
         rests: list[float] = []
         # Loops, because each comprehension of each test is a call.
         for loop, time in zip(loops, times, strict=True):
             rests.append(time - _USUAL_SLOPE * loop)
-        near_loops, near_times, usual_rest = loops, times, median(rests)
-        if max(max(rests) - usual_rest, usual_rest - min(rests)) > _MOST_CHANGE:
+        near_loops, near_times = loops, times
+        ordered = sorted(rests)
+        usual_rest = median(ordered)
+        if max(ordered[-1] - usual_rest, usual_rest - ordered[0]) > _MOST_CHANGE:
             usual_loop = median(loops)
             near: list[bool] = []
             for loop, rest in zip(loops, rests, strict=True):

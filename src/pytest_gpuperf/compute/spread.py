@@ -27,9 +27,8 @@ from types import MappingProxyType
 
 from pytest_gpuperf.compute.stats import (
     CONFIDENCE,
-    mean,
     median,
-    mixed_tail,
+    mixed_tails,
     series_interval,
 )
 from pytest_gpuperf.model.change import TimeBase
@@ -165,20 +164,14 @@ class Mixture(Frozen, frozen=True, kw_only=True):
     ) -> list[float]:
         """Return the probabilities of larger differences, as `beyond`."""
         squares = self.dof * variance
-        errors = []
-        # Loops, because each comprehension of each test is a call.
+        parts = []
+        # A loop, because each comprehension of each test is a call.
         for prior, whole, dof, weight in self.parts:
             of_session = (prior + squares) / whole
             if of_session < floor:  # noqa: PLR1730 - a maximum takes four times as long
                 of_session = floor
-            errors.append((weight, dof, math.sqrt(of_session * ratio + extra)))
-        p_values = []
-        for difference in differences:
-            tails = []
-            for weight, dof, error in errors:
-                tails.append((weight, dof, difference / error))
-            p_values.append(mixed_tail(tails, enough=enough))
-        return p_values
+            parts.append((weight, dof, math.sqrt(of_session * ratio + extra)))
+        return mixed_tails(differences, parts, enough=enough)
 
     def reach(
         self,
@@ -408,20 +401,17 @@ def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
         p_value: Above 0 and below one half.
     """
     scaled = [
-        (weight, math.sqrt(variance), dof)
+        (weight, dof, math.sqrt(variance))
         for weight, variance, dof in parts
         if weight > _INVISIBLE * p_value
     ]
     target = math.log(p_value)
-    weights, errors, dofs = [*zip(*scaled, strict=True)] or [(), (), ()]
 
     def excess(log_difference: float) -> float:
-        # Without a comprehension, which would be a call for each step of each test.
-        ratios = map(math.exp(log_difference).__truediv__, errors)
-        tails = zip(weights, dofs, ratios, strict=True)
-        return math.log(mixed_tail(tails) or _LEAST_P) - target
+        (tail,) = mixed_tails((math.exp(log_difference),), scaled)
+        return math.log(tail or _LEAST_P) - target
 
-    low = high = math.log(sum(weight * error for weight, error, _ in scaled))
+    low = high = math.log(sum(weight * error for weight, _, error in scaled))
     above = below = excess(low)
     while above <= 0:
         low -= 1.0
@@ -565,10 +555,10 @@ def about_trend(values: Sequence[float]) -> float:
     The number of degrees of freedom is that of the values less 2.
 
     Args:
-        values: Numbers in order, >= 2 of them.
+        values: Logarithms or shares in order, >= 2 of them.
     """
     places, squares = _places(len(values))
-    middle = mean(values)
+    middle = math.fsum(values) / len(values)
     products = about_mean = 0.0
     # A loop, because a map of operators takes twice as long.
     for place, value in zip(places, values, strict=True):
@@ -576,7 +566,7 @@ def about_trend(values: Sequence[float]) -> float:
         products += place * distance
         about_mean += distance**2
     left = about_mean - products**2 / squares
-    return max(left, 0.0)
+    return max(0.0, left)
 
 
 @cache

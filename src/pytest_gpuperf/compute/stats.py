@@ -19,7 +19,7 @@ which is more than all the judging of a suite of a thousand tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from operator import add
 
@@ -29,6 +29,8 @@ CONFIDENCE = 0.99
 _MOST_EFFECT = 1e304
 _MOST_LOG = 700.0  # The exponential of more is not finite.
 _HUGE = 1e150  # The square of more is not finite.
+# Degrees of freedom of the chances between sessions (docs/judging.md section 2).
+_USUAL_DOF = 6
 # Values on each side of a change. Two are too few to estimate a spread.
 _LEAST_PART = 3
 # Probability of finding a change point by chance. It is low, because every history has
@@ -360,48 +362,61 @@ def student_tail(dof: int, t: float) -> float:
         >>> round(student_tail(1, 1.0), 12)
         0.25
     """
-    return mixed_tail(((1.0, dof, t),))
+    (tail,) = mixed_tails((t,), ((1.0, dof, 1.0),))
+    return tail
 
 
-def mixed_tail(
-    parts: Iterable[tuple[float, int, float]], *, enough: float = math.inf
-) -> float:
+def mixed_tails(  # noqa: PLR0912 - a call for each part would take most of the time
+    differences: Iterable[float],
+    parts: Collection[tuple[float, int, float]],
+    *,
+    enough: float = math.inf,
+) -> list[float]:
     """
-    Return the sum of weighted tails of Student's t.
+    Return the sum of weighted tails of Student's t for each difference.
 
     A mixture has dozens of parts, and a call for each of them would take most of the time.
 
     Args:
-        parts: Weight, degrees of freedom and t of each part.
+        differences: Any numbers, including infinity.
+
+        parts: Weight, degrees of freedom and standard error of each part.
 
         enough: The sum from which further parts do not matter, and are left out.
     """
-    sum_of_tails, sqrt = 0.0, math.sqrt
-    for weight, dof, t in parts:
-        if abs(t) > _HUGE:
-            tail = 0.0 if t > 0 else 1.0
-        else:
-            square = t * t
-            whole = dof + square
-            cosine2 = dof / whole
-            sine = sqrt(square / whole)
-            total = 0.0
-            for coefficient in _cosine_coefficients(dof):
-                total = total * cosine2 + coefficient
-            if dof % 2:
-                angle = math.atan(abs(t) / sqrt(dof))
-                inside = (angle + sine * sqrt(cosine2) * total) * 2 / math.pi
+    sqrt, sums = math.sqrt, []
+    for difference in differences:
+        sum_of_tails = 0.0
+        for weight, dof, error in parts:
+            t = difference / error
+            if t > _HUGE or t < -_HUGE:
+                tail = 0.0 if t > 0 else 1.0
             else:
-                inside = sine * total
-            upper = (1.0 - inside) / 2
-            # NaN stays NaN.
-            if upper < 0.0:  # noqa: PLR1730 - a maximum takes four times as long
-                upper = 0.0
-            tail = upper if t >= 0 else 1.0 - upper
-        sum_of_tails += weight * tail
-        if sum_of_tails >= enough:
-            break
-    return sum_of_tails
+                square = t * t
+                whole = dof + square
+                cosine2 = dof / whole
+                sine = sqrt(square / whole)
+                if dof == _USUAL_DOF:  # Written out, because most parts have it.
+                    total = (0.375 * cosine2 + 0.5) * cosine2 + 1.0
+                else:
+                    total = 0.0
+                    for coefficient in _cosine_coefficients(dof):
+                        total = total * cosine2 + coefficient
+                if dof % 2:
+                    angle = math.atan(abs(t) / sqrt(dof))
+                    inside = (angle + sine * sqrt(cosine2) * total) * 2 / math.pi
+                else:
+                    inside = sine * total
+                upper = (1.0 - inside) / 2
+                # NaN stays NaN.
+                if upper < 0.0:  # noqa: PLR1730 - a maximum takes four times as long
+                    upper = 0.0
+                tail = upper if t >= 0 else 1.0 - upper
+            sum_of_tails += weight * tail
+            if sum_of_tails >= enough:
+                break
+        sums.append(sum_of_tails)
+    return sums
 
 
 def change_point(values: Sequence[float], *, least: float) -> int | None:

@@ -29,10 +29,10 @@ from pytest_gpuperf.compute.change import (
     change_of,
     exact_change,
     is_exact,
-    relative_shift,
 )
 from pytest_gpuperf.compute.contrast import Contrast, as_in, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
+from pytest_gpuperf.compute.stats import fraction_of
 from pytest_gpuperf.model.change import Comparison, Sureness
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better
@@ -126,6 +126,10 @@ def classes_apart(
             (), members, [w for w in witnesses if _class_of(w.alone) == name]
         ).of_tests
     )
+
+
+def _relative_shift(log_shift: float | None) -> float | None:
+    return None if log_shift is None else fraction_of(log_shift)
 
 
 def _twice_measured(tests: Iterable[Contrast]) -> list[Twice]:
@@ -427,8 +431,8 @@ class _Suspect:
             p_worse=worse,
             p_better=better,
             machine_shift=math.expm1(shift) if shift else None,
-            core_shift=relative_shift(in_suite.comparison.core_shift),
-            clock_shift=relative_shift(in_suite.comparison.clock_shift),
+            core_shift=_relative_shift(in_suite.comparison.core_shift),
+            clock_shift=_relative_shift(in_suite.comparison.clock_shift),
             low=low,
             high=high,
             detectable_effect=detectable,

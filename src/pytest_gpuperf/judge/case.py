@@ -56,6 +56,8 @@ _COUNT = "launches.count"
 _VALUE, _SESSION, _CHOICE = (
     attrgetter(name) for name in ("value", "session", "choice")
 )
+# Members that each test asks for. One takes as long to look up as a call.
+_NEITHER, _HIGHER, _RESOURCE = Better.NEITHER, Better.HIGHER, Family.RESOURCE
 # These soft facts do not influence a test that runs alone: the UUID of the GPU, and the
 # number of processes that measure side by side.
 HARMLESS = frozenset({BOARD, MACHINE, WORKERS})
@@ -206,11 +208,16 @@ class SessionList:
 
         count: The number of sessions.
 
+        is_of_one_choice: Whether all sessions ran the same kernels.
+
         spans: For cases that count and those that do not, the span of the sessions in a
             verdict.
     """
 
-    __slots__ = ("_company", "choices", "count", "ids", "sessions", "spans")
+    __slots__ = (
+        *("_company", "choices", "count", "ids"),
+        *("is_of_one_choice", "sessions", "spans"),
+    )
 
     def __init__(
         self, sessions: tuple[Session, ...], choices: tuple[str | None, ...]
@@ -218,6 +225,7 @@ class SessionList:
         self.sessions, self.choices = sessions, choices
         self.ids = tuple([session.id for session in sessions])
         self.count = len(sessions)
+        self.is_of_one_choice = len(set(choices)) == 1
         self._company: dict[int, tuple[int, ...]] = {}
         self.spans: dict[bool, BaselineSpan | None] = {}
 
@@ -488,14 +496,14 @@ class Case(BulkRecord, frozen=True, kw_only=True):
     def sign(self) -> float:
         """1 if a larger value is worse, -1 if a smaller value is worse."""
         better = self.metric.better
-        if better is Better.NEITHER:
+        if better is _NEITHER:
             better = direction(self.metric)
-        return -1.0 if better is Better.HIGHER else 1.0
+        return -1.0 if better is _HIGHER else 1.0
 
     @property
     def counts(self) -> bool:
         """True if equal code gives equal values, as for counts and values read from a file."""
-        counted = self.metric.exact or self.metric.family is Family.RESOURCE
+        counted = self.metric.exact or self.metric.family is _RESOURCE
         return counted or self.of_file
 
 
@@ -507,8 +515,9 @@ def direction(metric: Metric) -> Better:
     better the higher it is, and everything else (registers, shared memory, counters) the
     lower.
     """
-    if metric.better is not Better.NEITHER:
-        return metric.better
+    better = metric.better
+    if better is not _NEITHER:
+        return better
     return Better.HIGHER if metric.unit == "fraction" else Better.LOWER
 
 

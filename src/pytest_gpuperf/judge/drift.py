@@ -47,10 +47,19 @@ def with_drifts(
         policy: The rule's constants.
     """
     gated = [case for case in cases if case.limit is not None]
-    level = drift_level(sum(map(_is_long, gated)))
+    long = [
+        place
+        for place, case in enumerate(gated)
+        if case.oldest.listed.count + case.stored.listed.count + 1 >= DRIFT_SESSIONS
+    ]
+    level = drift_level(len(long))
     found = list(verdicts)
-    for place, (case, verdict) in enumerate(zip(gated, verdicts, strict=True)):
-        if verdict.change is None or not _is_long(case):
+    for place in long:
+        case, verdict = gated[place], verdicts[place]
+        if case.oldest.listed.count:
+            stored = StoredValues.of((*case.oldest, *case.stored))
+            case = replace(case, stored=stored)
+        if verdict.change is None or not _may_drift(case):  # Nearly all cases.
             continue
         drift = _drift(case, references, policy, level)
         if drift is not None:
@@ -59,21 +68,9 @@ def with_drifts(
     return tuple(found)
 
 
-def _is_long(case: Case) -> bool:
-    count = case.oldest.listed.count + case.stored.listed.count
-    return count + 1 >= DRIFT_SESSIONS
-
-
 def _drift(
     case: Case, references: Sequence[Reference], policy: Policy, level: float
 ) -> Drift | None:
-    if case.oldest.listed.count:
-        stored = StoredValues.of((*case.oldest, *case.stored))
-        case = replace(case, stored=stored)
-    # Without other tests or kernels, all sessions are compared. Nearly all series end here.
-    is_whole = case.session is None and len(set(case.stored.listed.choices)) == 1
-    if is_whole and case.current is not None and not _may_have_moved(case):
-        return None
     whole = comparison_of(case, policy)
     if whole is None or is_exact(whole):  # Equality finds the first step.
         return None
@@ -108,17 +105,25 @@ def _drift(
     )
 
 
-def _may_have_moved(case: Case) -> bool:
-    """Return True if the ends of a series are apart, which is quickly said."""
-    stored = case.stored.values
-    runs = [*stored.runs, *(case.current.run_values if case.current else ())]
-    if min(runs) <= 0:
-        return False
-    if len(runs) > case.stored.listed.count + 1 or len(runs) < DRIFT_SESSIONS:
-        return True  # To be seen more closely.
+def _may_drift(case: Case) -> bool:
+    """Return True unless the ends of a series are near each other, which is quickly said."""
+    stored = case.stored
+    listed = stored.listed
+    # With other tests or kernels, or several processes, only some values are compared.
+    is_whole = case.session is None and listed.is_of_one_choice
+    if not is_whole or case.current is None:
+        return True
+    runs = [*stored.values.runs, *case.current.run_values]
+    if len(runs) > listed.count + 1:
+        return True
     # The median of an odd number of logarithms is that of the median.
     first, last = sorted(runs[:ENDS])[ENDS // 2], sorted(runs[-ENDS:])[ENDS // 2]
-    return case.sign * (math.log(last) - math.log(first)) > _least(case)
+    if case.sign < 0:
+        first, last = last, first
+    # Half of the smallest drift, without a logarithm. Values of 0 or less do not drift.
+    if first <= 0 or last < first * (1 + (case.limit or 0.0)):
+        return False
+    return math.log(last) - math.log(first) > _least(case)
 
 
 def _least(case: Case) -> float:

@@ -39,7 +39,8 @@ from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import values_alike
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.look import straddles
-from pytest_gpuperf.judge.rule import clock_of, group_of, unusable
+from pytest_gpuperf.judge.rule import clock_of, group_of
+from pytest_gpuperf.judge.ruling import unusable
 from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from pytest_gpuperf.compute.change import holm, is_exact
+from pytest_gpuperf.compute.alone import Weighed
+from pytest_gpuperf.compute.change import changes, holm, is_exact
 from pytest_gpuperf.compute.contrast import contrasts
 from pytest_gpuperf.compute.machine import common_moves
 from pytest_gpuperf.compute.stats import relative_change
-from pytest_gpuperf.compute.suspects import classes_apart
+from pytest_gpuperf.compute.suspects import classes_apart, weighed_changes
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference
 from pytest_gpuperf.judge.confirmation import (
     Confirmation,
@@ -17,8 +18,13 @@ from pytest_gpuperf.judge.confirmation import (
     confirmation_elsewhere,
     confirmation_of,
 )
-from pytest_gpuperf.judge.look import FirstLook, Look, Name
-from pytest_gpuperf.judge.rule import confirmed_comparison, reference_comparisons
+from pytest_gpuperf.judge.look import FirstLook, Look, Name, sureness_of
+from pytest_gpuperf.judge.rule import (
+    comparable,
+    confirmed_comparison,
+    reference_comparisons,
+    worsening_of,
+)
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.environment import Host
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -33,6 +39,9 @@ _GOLDEN_FRACTION = (math.sqrt(5) - 1) / 2
 # a gap of two limits, the value of the suite lies beyond the limit in any case
 # (docs/judging.md section 2).
 _GAP_LIMITS = 2.0
+# One suspect among this many tests. A smaller share does not move the median of a class
+# far.
+_LEADING = 5
 # At this distance the p-value of the test alone is enough: noise hardly makes a value
 # larger by a half, and with few sessions no adjusted p-value of a test is small
 # (docs/judging.md section 2).
@@ -258,3 +267,119 @@ def _with_suite(
 
 def _relative(value: float, change: Change) -> float:
     return relative_change(value, change.reference)
+
+
+def weighed_cases(
+    cases: Sequence[Case],
+    confirmations: Mapping[Name, Confirmation],
+    references: Sequence[Reference],
+    policy: Policy,
+) -> list[Weighed | None]:
+    """
+    Return the change of each suspect by the suite and its fresh processes, in order.
+
+    Args:
+        cases: All pairs of test and metric of the run.
+
+        confirmations: The results of fresh processes, by the name of the case.
+
+        references: Times of reference workloads, of the fresh processes, too.
+
+        policy: The rule's constants.
+    """
+    changed: list[Weighed | None] = [None] * len(cases)
+    found = [confirmations.get(case.name) for case in cases]
+    confirmed = [c if c is not None and c.run_values else None for c in found]
+    suspects = [c is not None and not c.control for c in confirmed]
+    if not any(suspects):
+        return changed
+    compared = [
+        comparable(case, policy)
+        if fresh is None
+        else confirmed_comparison(case, policy, fresh)
+        for case, fresh in zip(cases, confirmed, strict=True)
+    ]
+    # Only these cases determine the usual spread of a group and the machine drift of a
+    # class.
+    groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
+    places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
+    several = [c for p in places if (c := compared[p]) is not None]
+    of_places = weighed_changes(
+        several,
+        level=sureness_of(cases, compared, policy),
+        references=reference_comparisons(references, several, fresh=True),
+        controls=[
+            (fresh := confirmed[p]) is not None and fresh.control for p in places
+        ],
+        judged=[suspects[p] for p in places],
+    )
+    for place, weighed in zip(places, of_places, strict=True):
+        changed[place] = weighed
+    return changed
+
+
+def decisive_changes(
+    cases: Sequence[Case],
+    looks: Sequence[Look],
+    weighed: Sequence[Weighed | None],
+    references: Sequence[Reference],
+    policy: Policy,
+) -> list[Change | None]:
+    """
+    Return the change of each case that decides, corrected for machine drift by other tests.
+
+    Args:
+        cases: All pairs of test and metric of the run.
+
+        looks: The first look at each.
+
+        weighed: The change of each suspect by the suite and its fresh processes.
+
+        references: Times of reference workloads.
+
+        policy: The rule's constants.
+    """
+    decisive = [
+        look.change if both is None else both.change
+        for look, both in zip(looks, weighed, strict=True)
+    ]
+    if not any(weighed):
+        return decisive
+    moved = [
+        look.suspect
+        and change is not None
+        and case.limit is not None
+        and abs(worsening_of(case, change)) > policy.suspect_share * case.limit
+        for case, look, change in zip(cases, looks, decisive, strict=True)
+    ]
+    if not any(moved):
+        return decisive
+    # In the first look, suspects also count as evidence of machine drift. If a fifth of a
+    # class or more did change, the median of the class may be the change of these suspects,
+    # and all other tests would seem to move the other way. Only such classes are calculated
+    # again, without the suspects.
+    compared = [comparable(case, policy) for case in cases]
+    classes: dict[str, list[bool]] = {}
+    for comparison, is_moved in zip(compared, moved, strict=True):
+        if comparison is not None and comparison.shift_group:  # "": nothing moves it.
+            classes.setdefault(comparison.shift_group, []).append(is_moved)
+    led = {name for name, of in classes.items() if _LEADING * sum(of) >= len(of)}
+    groups = {c.group for c in compared if c is not None and c.shift_group in led}
+    level = sureness_of(cases, compared, policy)
+    # The usual spread is learned from the whole group.
+    places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
+    several = [c for p in places if (c := compared[p]) is not None]
+    again = changes(
+        several,
+        level=level,
+        references=reference_comparisons(references, several),
+        controls=[not moved[p] for p in places],
+        judged=[
+            c.shift_group in led and not (looks[p].suspect or looks[p].shared)
+            for p, c in zip(places, several, strict=True)
+        ],
+    )
+    for place, change in zip(places, again, strict=True):
+        if change is not None:
+            decisive[place] = change
+    return decisive

@@ -1,4 +1,4 @@
-"""Rules of judge.modes: what was as slow before has not regressed."""
+"""Rules of judge.ruling: what was as slow before has not regressed."""
 
 from __future__ import annotations
 

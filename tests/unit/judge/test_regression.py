@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.stats import mixed_tail
+from pytest_gpuperf.compute.stats import student_tail
 from pytest_gpuperf.judge.case import POLICY, Case, Policy, Reference, StoredValue
 from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.look import baseline_spreads, first_look
@@ -266,7 +266,7 @@ def test_a_confirmed_worsening_is_regressed() -> None:
 
 def tail(deviations: float, dof: int) -> float:
     """Return the chance that a value of Student's t, of deviation 1, is larger."""
-    return mixed_tail([(1.0, dof, deviations * math.sqrt(dof / (dof - 2)))])
+    return student_tail(dof, deviations * math.sqrt(dof / (dof - 2)))
 
 
 @pytest.mark.parametrize("shard_count", [2, 8, 64])

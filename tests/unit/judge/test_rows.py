@@ -11,9 +11,9 @@ from pytest_gpuperf.judge.rule import (
     comparable,
     comparison_of,
     early_verdict,
-    kernel_verdict,
     may_change,
 )
+from pytest_gpuperf.judge.ruling import kernel_verdict
 from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.kernel import KernelTotal

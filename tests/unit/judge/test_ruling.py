@@ -10,12 +10,11 @@ from pytest_gpuperf.judge.case import Policy
 from pytest_gpuperf.judge.confirmation import Confirmation
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.judge.rule import (
-    Ruling,
     comparison_of,
     may_change,
-    rule,
     verdict_of,
 )
+from pytest_gpuperf.judge.ruling import Ruling, rule
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass
