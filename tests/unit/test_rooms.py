@@ -29,7 +29,6 @@ SMALL_NOUNS = {
     "cli/early": "what is imported before the rest of the command",
     "collect/expected": "a file of each process, apart from the recordings that few runs keep",
     "collect/load": "a file of the system that stays open, and its format",
-    "collect/timing/contention": "a check of the machine, not of the sampled call",
     "collect/timing/made_arguments": "calls with other arguments, which few markers ask for",
     "collect/timing/swallowing": "a trace of one more call, which few functions need",
 }

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_gpuperf.collect.appended_file import open_unlinked, refuse_link
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.devices import bare_uuid, query_devices
-from pytest_gpuperf.collect.scratch import open_unlinked, refuse_link
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
 from pytest_gpuperf.model.frozen import UNREADABLE, Frozen, replace
 

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.devices import DeviceQuery
+from pytest_gpuperf.collect.listed_devices import with_driver_facts
+from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
+from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.scratch import user_cache
 from pytest_gpuperf.disk import write_whole
 from pytest_gpuperf.errors import (
@@ -20,8 +24,8 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
 )
 from pytest_gpuperf.model.environment import Device
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.roofline import LEVELS
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.roofline import LEVELS, DeclaredPeaks, Peaks
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
 FILE_VARIABLE = "GPUPERF_PEAKS"
@@ -363,3 +367,60 @@ class _Cupy:
     def synchronize(self) -> None:
         """Wait for the device."""
         self._cupy.cuda.get_current_stream().synchronize()
+
+
+# The name of the CPU in declared peaks.
+_CPU = "cpu"
+
+
+def peaks_in_use(
+    runtime: DeviceRuntime, query: DeviceQuery, declared: DeclaredPeaks
+) -> Peaks:
+    """
+    Return the peaks of the device that the process uses now.
+
+    This is the GPU of the current context, or the CPU without a context. The GPU of the
+    machine does not matter to a function that does not use it. A GPU that only torch
+    knows has declared peaks alone.
+
+    Args:
+        runtime: Knows the GPU in use.
+
+        query: The GPUs of this machine.
+
+        declared: The peaks declared by the user, by device name.
+    """
+    own = runtime.own_device()
+    if own is not None:
+        return _named(
+            find_peaks(own, declared=declared.get(own.name)), own.name, declared
+        )
+    uuid = runtime.device_uuid()
+    if uuid is None:
+        return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)
+    device = next((device for device in query.devices if device.uuid == uuid), None)
+    split = [device for device in query.devices if device.mig]
+    if device is None and len(split) == 1:
+        device = split[0]  # A slice belongs to the only GPU that is split.
+    if device is None:
+        why = f"NVML does not list the GPU in use ({query.reason or uuid})"
+        return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
+    facts = with_driver_facts(device, runtime.facts_of(uuid))
+    # Measurements of a whole GPU do not apply to a slice.
+    whole = device.uuid == uuid
+    measured = stored_peaks(device) if whole else StoredPeaks()
+    peaks = find_peaks(
+        facts, declared=declared.get(facts.name), measured=measured.values
+    )
+    if measured.reason:
+        peaks = replace(peaks, notes=(*peaks.notes, f"{measured.reason}."))
+    return _named(peaks, facts.name, declared)
+
+
+def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
+    """Add a note to peaks if declarations exist, but only for other devices."""
+    if not declared or name in declared:
+        return peaks
+    names = ", ".join(declared)
+    note = f"gpuperf_peaks declares those of {names}, and this is {name}"
+    return replace(peaks, notes=(*peaks.notes, note))

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pytest_gpuperf.collect.scratch import AppendedFile
+from pytest_gpuperf.collect.appended_file import AppendedFile
 from pytest_gpuperf.disk import TEMPORARY, write_whole
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec

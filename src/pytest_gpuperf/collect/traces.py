@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from pytest_gpuperf.collect.scratch import AppendedFile
+from pytest_gpuperf.collect.appended_file import AppendedFile
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import (
     COLUMNS,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf import options
+from pytest_gpuperf.collect.appended_file import AppendedFile
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.loaded_files import FileRecorder
-from pytest_gpuperf.collect.scratch import AppendedFile
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import digests, outcomes
 from pytest_gpuperf.hooks.marked import MARKED, MarkedTest, marked_of

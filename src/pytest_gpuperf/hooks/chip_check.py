@@ -1,4 +1,4 @@
-"""The counters that tests ask for, checked against the catalogue of a chip."""
+"""The counters that tests ask for: whether a chip has them, and which are collected first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pytest_gpuperf import options
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.measure.counters import (
+    cache_control_of,
+    counter_metrics,
+    made_of,
+)
 from pytest_gpuperf.model.metric import is_counter
+from pytest_gpuperf.pipeline.isolation import CounterRequest
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.settings import config_of
 
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
+    from pytest_gpuperf.measure.site import Site
 
 _CHECK = pytest.StashKey["ChipCheck"]()
 
@@ -124,3 +131,51 @@ class ChipCheck:
 
         groups = self._catalogue.grouped(counters)
         return [escape(replay_sentence(self._catalogue.chip, groups))]
+
+
+def counter_requests(
+    tests: Sequence[tuple[pytest.Item, str, Plan]], site: Site
+) -> list[CounterRequest]:
+    """
+    Return the counters to collect before the tests run, by test.
+
+    Args:
+        tests: The tests that measure, with their ids and plans.
+
+        site: Knows the device, and the collectors that the run names.
+    """
+    device = site.device()
+    capability = None if device is None else device.compute_capability
+    return [
+        CounterRequest(
+            test_id=test_id,
+            path=str(item.path),
+            metrics=metrics,
+            counters=made_of(metrics, capability),
+            cache_control=cache_control_of(plan),
+        )
+        for item, test_id, plan in tests
+        if not never_runs(item)
+        and (metrics := counter_metrics(plan, site.config.collectors))
+    ]
+
+
+def never_runs(item: pytest.Item) -> bool:
+    """Return True if a marker keeps a test from running."""
+    skipped = any(
+        mark.name == "skip" or True in mark.args
+        for mark in (*item.iter_markers("skip"), *item.iter_markers("skipif"))
+    )
+    return skipped or any(
+        mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")
+    )
+
+
+def announce(config: pytest.Config, count: int) -> None:
+    """Print how many tests are counted in a separate process."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    tests = f"{count} test{'s' * (count != 1)}"
+    reporter.ensure_newline()
+    reporter.write_line(f"gpuperf: counting {tests} under ncu, in a separate process")

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.hooks.progress import LiveLine
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import MissedAssert
-    from pytest_gpuperf.pipeline.isolation import CounterRequest
 
 # A shorter wait is not printed.
 _LONG_WAIT_S = 10.0
@@ -91,15 +90,21 @@ def _count_before(
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # Nearly all runs return here, before anything is loaded.
     by_limit = any(map(is_counter, site.expected.judged))
-    if not is_named and not [
+    asking = [
         item
         for item, test in tests
         if test.plan.counters or by_limit
         if any(map(is_counter, (*test.plan.counters, *test.plan.judged)))
-        and not _never_runs(item)
-    ]:
+    ]
+    if not (is_named or asking):
         return
-    requests = _counter_requests(tests, site)
+    from pytest_gpuperf.hooks.chip_check import announce, counter_requests, never_runs
+
+    if not is_named and all(map(never_runs, asking)):
+        return
+    requests = counter_requests(
+        [(item, test.test_id, test.plan) for item, test in tests], site
+    )
     if not requests:
         return
     from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
@@ -113,35 +118,9 @@ def _count_before(
         site,
         command_line(session.config),
         requests,
-        announce=lambda count: _announce(session.config, count),
+        announce=lambda count: announce(session.config, count),
         in_block=measurer.in_block,
     )
-
-
-def _counter_requests(
-    tests: Sequence[tuple[pytest.Item, MarkedTest]], site: Site
-) -> list[CounterRequest]:
-    from pytest_gpuperf.measure.counters import (
-        cache_control_of,
-        counter_metrics,
-        made_of,
-    )
-    from pytest_gpuperf.pipeline.isolation import CounterRequest
-
-    device = site.device()
-    capability = None if device is None else device.compute_capability
-    return [
-        CounterRequest(
-            test_id=test.test_id,
-            path=str(item.path),
-            metrics=metrics,
-            counters=made_of(metrics, capability),
-            cache_control=cache_control_of(test.plan),
-        )
-        for item, test in tests
-        if not _never_runs(item)
-        and (metrics := counter_metrics(test.plan, site.config.collectors))
-    ]
 
 
 def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
@@ -150,25 +129,6 @@ def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
         if test.plan.limits or test.plan.max_regression:
             judged |= dict.fromkeys(test.plan.judged)
     return tuple(judged)
-
-
-def _never_runs(item: pytest.Item) -> bool:
-    skipped = any(
-        mark.name == "skip" or True in mark.args
-        for mark in (*item.iter_markers("skip"), *item.iter_markers("skipif"))
-    )
-    return skipped or any(
-        mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")
-    )
-
-
-def _announce(config: pytest.Config, count: int) -> None:
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is None or hasattr(config, "workerinput"):
-        return
-    tests = f"{count} test{'s' * (count != 1)}"
-    reporter.ensure_newline()
-    reporter.write_line(f"gpuperf: counting {tests} under ncu, in a separate process")
 
 
 def _write_expected(

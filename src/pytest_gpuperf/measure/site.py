@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
-    from pytest_gpuperf.model.roofline import DeclaredPeaks, Peaks
+    from pytest_gpuperf.model.roofline import Peaks
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.steps import Loop
     from pytest_gpuperf.model.work import Work
@@ -573,9 +573,6 @@ class Site:
         return tuple(map(without_samples, records))
 
 
-_CPU = "cpu"
-
-
 class Machine:
     """
     The devices that the tests of one process compute with.
@@ -645,6 +642,8 @@ class Machine:
         uuid = runtime.device_uuid() if own is None else own.name
         if uuid not in self._peaks:
             declared = self._site.config.peaks
+            from pytest_gpuperf.collect.measured_peaks import peaks_in_use
+
             self._peaks[uuid] = peaks_in_use(runtime, self._site.devices, declared)
         return self._peaks[uuid]
 
@@ -720,62 +719,3 @@ class Machine:
         )
         self._made = environment, conditions, maker
         return maker
-
-
-def peaks_in_use(
-    runtime: DeviceRuntime, query: DeviceQuery, declared: DeclaredPeaks
-) -> Peaks:
-    """
-    Return the peaks of the device that the process uses now.
-
-    This is the GPU of the current context, or the CPU without a context. The GPU of the
-    machine does not matter to a function that does not use it. A GPU that only torch
-    knows has declared peaks alone.
-
-    Args:
-        runtime: Knows the GPU in use.
-
-        query: The GPUs of this machine.
-
-        declared: The peaks declared by the user, by device name.
-    """
-    from pytest_gpuperf.collect.listed_devices import with_driver_facts
-    from pytest_gpuperf.collect.measured_peaks import StoredPeaks, stored_peaks
-    from pytest_gpuperf.collect.peaks import cpu_peaks, find_peaks
-
-    own = runtime.own_device()
-    if own is not None:
-        return _named(
-            find_peaks(own, declared=declared.get(own.name)), own.name, declared
-        )
-    uuid = runtime.device_uuid()
-    if uuid is None:
-        return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)
-    device = next((device for device in query.devices if device.uuid == uuid), None)
-    split = [device for device in query.devices if device.mig]
-    if device is None and len(split) == 1:
-        device = split[0]  # A slice belongs to the only GPU that is split.
-    if device is None:
-        from pytest_gpuperf.model.roofline import Peaks
-
-        why = f"NVML does not list the GPU in use ({query.reason or uuid})"
-        return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
-    facts = with_driver_facts(device, runtime.facts_of(uuid))
-    # Measurements of a whole GPU do not apply to a slice.
-    whole = device.uuid == uuid
-    measured = stored_peaks(device) if whole else StoredPeaks()
-    peaks = find_peaks(
-        facts, declared=declared.get(facts.name), measured=measured.values
-    )
-    if measured.reason:
-        peaks = replace(peaks, notes=(*peaks.notes, f"{measured.reason}."))
-    return _named(peaks, facts.name, declared)
-
-
-def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
-    """Add a note to peaks if declarations exist, but only for other devices."""
-    if not declared or name in declared:
-        return peaks
-    names = ", ".join(declared)
-    note = f"gpuperf_peaks declares those of {names}, and this is {name}"
-    return replace(peaks, notes=(*peaks.notes, note))

@@ -24,7 +24,7 @@ from pytest_gpuperf.config import Lock, Plan
 from pytest_gpuperf.errors import ConfigError, MeasureError
 from pytest_gpuperf.measure.observers import MeasuredCall, Observations, Observers
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, RecordKey
+from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
 
 if TYPE_CHECKING:
@@ -402,6 +402,9 @@ class TimingMeasurer:
         Returns:
             The records of the comparison, of the first function and of the second.
         """
+        # Few tests compare two functions.
+        from pytest_gpuperf.collect.timing.differences import differing
+
         self._key = key
         with self._measuring(key):
             with self.observers.sensing() as observations:
@@ -416,12 +419,12 @@ class TimingMeasurer:
                 self._use_unknown(plan.work, timing, plan, request)
                 for timing, request in zip(timings, requests, strict=True)
             ]
-            differing = _differing(requests, timings)
+            differences = differing(requests, timings)
             # The results are not needed, and must not occupy memory during the next call.
             timings = [replace(timing, result=None) for timing in timings]
             pair = self._machine.maker().compared(key, *timings)
             pair = self._with_observations(pair, observations, timings[0])
-            pair = replace(pair, notes=(*pair.notes, *differing))
+            pair = replace(pair, notes=(*pair.notes, *differences))
             a, b = (
                 self._measured(
                     side,
@@ -573,28 +576,3 @@ def _accepted(record: Record, plan: Plan) -> Record:
         for note in record.notes
     )
     return replace(record, notes=tuple(notes))
-
-
-def _differing(
-    requests: Sequence[TimedCall], timings: Sequence[Timing]
-) -> tuple[Note, ...]:
-    """Return a doubt if two functions return different results for the same inputs."""
-    # Imported here, because few tests compare two functions.
-    from pytest_gpuperf.collect.timing.differences import (
-        are_one_set,
-        differ,
-        tolerance_for,
-    )
-
-    if any(request.setup or len(request.inputs or "1") > 1 for request in requests):
-        return ()
-    codes = {note.code for timing in timings for note in timing.notes}
-    a, b = (timing.result for timing in timings)
-    if "outputs-differ" in codes or not differ(a, b):
-        return ()
-    given = [v for r in requests for v in (*r.args, *r.kwargs.values())]
-    # Looked at last, because arguments may be large.
-    if are_one_set(a, b, given) or not differ(a, b, tolerance_for(given)):
-        return ()
-    text = "the two functions return different results, so they may do different work"
-    return (Note(code="sides-differ", text=text, doubt=True),)

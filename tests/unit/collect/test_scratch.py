@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.scratch import AppendedFile, ScratchFolder, user_cache
+from pytest_gpuperf.collect.appended_file import AppendedFile
+from pytest_gpuperf.collect.scratch import ScratchFolder, user_cache
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="nothing is swept there: it has no flock"
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 # makes a folder, and waits until its standard input ends
 OWNER = """
 import sys
-from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.scratch import (ScratchFolder)
 folder = ScratchFolder("run")
 print(folder.path, flush=True)
 sys.stdin.read()
@@ -121,7 +122,7 @@ def test_a_fork_leaves_the_folder(temporary: Path) -> None:
     folder = ScratchFolder("run")
     code = """
 import os
-from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.scratch import (ScratchFolder)
 folder = ScratchFolder("run")
 if not os.fork():
     raise SystemExit

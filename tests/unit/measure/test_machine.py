@@ -11,9 +11,12 @@ from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.cuda_device import DriverFacts
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
-from pytest_gpuperf.collect.measured_peaks import FILE_VARIABLE, store_peaks
+from pytest_gpuperf.collect.measured_peaks import (
+    FILE_VARIABLE,
+    peaks_in_use,
+    store_peaks,
+)
 from pytest_gpuperf.compute.roofline import roof_of
-from pytest_gpuperf.measure.site import peaks_in_use
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.work import Work
 

@@ -29,6 +29,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
+from pytest_gpuperf.collect.appended_file import open_unlinked
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
@@ -46,7 +47,6 @@ from pytest_gpuperf.collect.nvml.library import (
     gpm_readings,
     why_unavailable,
 )
-from pytest_gpuperf.collect.scratch import open_unlinked
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.telemetry import CanonicalRecord

@@ -1,4 +1,4 @@
-"""Check that the threads of a call had cores of their own during its samples."""
+"""What a call had to wait for during its samples: cores for its threads, or a disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from pytest_gpuperf.model.record import OVERSUBSCRIBED, Note
 
 # A look takes some 3 us.
 _LOOK_EVERY_NS = 1_000_000
+# A call that waits for a disk uses it nearly each time.
+_BLOCKS_OF_A_CALL = 0.5
+USES_DISK = Note(
+    code="uses-disk",
+    text="disk blocks were read or written during the call: it may have waited for a disk",
+)
 
 
 class CoreContention:
@@ -55,3 +61,20 @@ class CoreContention:
             f" call among them, on {self._core_count} cores{limits}"
         )
         return (Note(code=OVERSUBSCRIBED, text=text),)
+
+
+def uses_disk(clock: Clock, before: int | None, calls_count: int) -> bool:
+    """
+    Return True if calls used a disk, or False if the system does not count disk blocks.
+
+    Args:
+        clock: Counts the disk blocks of this process.
+
+        before: The count before the calls, or None if unknown.
+
+        calls_count: The number of calls.
+    """
+    now = clock.blocks_count()
+    if now is None or before is None:
+        return False
+    return now - before >= max(1, _BLOCKS_OF_A_CALL * calls_count)

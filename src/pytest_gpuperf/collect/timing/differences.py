@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.model.record import Note
+
 # Members of a result that are compared, and levels of containers.
 _MOST_MEMBERS = 100
 _MOST_LEVELS = 3
@@ -194,3 +197,21 @@ def _is_close(library: Any, a: Any, b: Any) -> bool:  # noqa: ANN401 - arrays of
     largest = float(sizes.max()) if len(sizes) else 0.0
     most = _ROUNDING[sizes.dtype.itemsize]
     return bool(library.allclose(a, b, rtol=most, atol=most * largest, equal_nan=True))
+
+
+def differing(
+    requests: Sequence[TimedCall], timings: Sequence[Timing]
+) -> tuple[Note, ...]:
+    """Return a doubt if two functions return different results for the same inputs."""
+    if any(request.setup or len(request.inputs or "1") > 1 for request in requests):
+        return ()
+    codes = {note.code for timing in timings for note in timing.notes}
+    a, b = (timing.result for timing in timings)
+    if "outputs-differ" in codes or not differ(a, b):
+        return ()
+    given = [v for r in requests for v in (*r.args, *r.kwargs.values())]
+    # Looked at last, because arguments may be large.
+    if are_one_set(a, b, given) or not differ(a, b, tolerance_for(given)):
+        return ()
+    text = "the two functions return different results, so they may do different work"
+    return (Note(code="sides-differ", text=text, doubt=True),)

@@ -30,7 +30,7 @@ from pytest_gpuperf.collect.base import (
 )
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime, wait_for_all
-from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
+from pytest_gpuperf.collect.timing.contention import USES_DISK, uses_disk
 from pytest_gpuperf.collect.timing.elsewhere import Elsewhere
 from pytest_gpuperf.collect.timing.imported import ImportedData
 from pytest_gpuperf.collect.timing.originals import Originals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_gpuperf.collect.clock import Clock
-from pytest_gpuperf.collect.timing.disk_use import USES_DISK, uses_disk
+from pytest_gpuperf.collect.timing.contention import USES_DISK, uses_disk
 from pytest_gpuperf.model.record import Note
 
 # Processor time of the process over that of the calling thread.
