@@ -57,6 +57,31 @@ def test_the_workers_of_a_run_are_one_process(project: Project) -> None:
     assert python[0]["soft_facts"]["xdist_workers"] == "2"
 
 
+def test_workers_time_them_for_a_store_that_they_do_not_see(
+    project: Project,
+) -> None:
+    """A variable names the store of the controller alone."""
+    project.write(TIMED)
+    project.write(
+        """
+        import sys
+
+        def pytest_unconfigure(config):
+            loaded = "pytest_gpuperf.measure.references" in sys.modules
+            if hasattr(config, "workerinput"):
+                (config.rootpath / "loaded.txt").write_text(str(loaded))
+        """,
+        "conftest.py",
+    )
+    project.spawn("--gpuperf-baseline=perf", "--gpuperf-update=all")
+    project.environment.setenv("GPUPERF_BASELINE", str(project.path / "perf"))
+
+    ended = project.spawn(*XDIST, "-n1")
+
+    assert ended.returncode in {0, 1}, ended.stdout
+    assert (project.path / "loaded.txt").read_text("utf-8") == "True"
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "loaded"),
     [

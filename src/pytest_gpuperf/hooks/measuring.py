@@ -282,7 +282,8 @@ class Measuring:
         else:
             process = identity_of(identity, read.run_id)
         site = Site.in_worker(read, process)
-        return cls(config, bench_of(site), Memory(read))
+        # Only the controller knows a store that a variable names.
+        return cls(config, bench_of(site, for_parent=True), Memory(read))
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """
