@@ -8,6 +8,7 @@ Never: a measurement, a decision, an import other than argparse before the comma
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from pytest_gpuperf import __version__
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _answer(argv)
     from pytest_gpuperf.cli.early import begin_reading
 
+    _wait_as_usual()
     words = sys.argv[1:]
     begun = begin_reading(words)
     try:
@@ -41,6 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if begun is not None:
             begun.end()
+
+
+def _wait_as_usual() -> None:
+    # Some supervisors ignore the signal, which is inherited. Exit statuses would be lost.
+    number = getattr(signal, "SIGCHLD", None)
+    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _answer(argv: Sequence[str], begun: BegunProcess | None = None) -> int:

@@ -84,22 +84,25 @@ def begin(argv: Sequence[str], env: Mapping[str, str]) -> BegunProcess | None:
     # A pipe with the number of a closed standard stream would be lost.
     if sys.platform != "linux" or None in (sys.stdin, sys.stdout, sys.stderr):
         return None
-    (out, out_sink), (err, err_sink) = os.pipe(), os.pipe()
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, out_sink, 1),
-        (os.POSIX_SPAWN_DUP2, err_sink, 2),
-    ]
+    pipes: list[tuple[int, int]] = []
     try:
+        pipes += [os.pipe()]
+        pipes += [os.pipe()]
+        (out, out_sink), (err, err_sink) = pipes
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, out_sink, 1),
+            (os.POSIX_SPAWN_DUP2, err_sink, 2),
+        ]
         pid = os.posix_spawn(
             argv[0], tuple(argv), env, file_actions=actions, setsid=True
         )
     # The runner starts it again, and says what is wrong.
     except (OSError, NotImplementedError, ValueError):
-        os.close(out)
-        os.close(err)
+        for stream, _ in pipes:
+            os.close(stream)
         return None
     finally:
-        os.close(out_sink)
-        os.close(err_sink)
+        for _, sink in pipes:
+            os.close(sink)
     return BegunProcess(argv, env, pid=pid, streams=(out, err))

@@ -121,3 +121,33 @@ def test_a_reading_that_nobody_asks_for_is_ended(report: Path) -> None:
 
     assert done.returncode == 4
     assert "more than 1000" in done.stderr
+
+
+def test_the_ends_of_children_are_known_where_a_supervisor_ignores_them(
+    report: Path,
+) -> None:
+    """An ignored SIGCHLD is inherited, and would hide every exit status."""
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    words = ["show", report.name, "--format=json"]
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            ignoring,
+            sys.executable,
+            "-m",
+            "pytest_gpuperf",
+            *words,
+        ],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=HUNG_S,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == command(*words).stdout

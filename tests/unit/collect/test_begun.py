@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import signal
 import sys
 import time
@@ -153,3 +155,21 @@ def test_nothing_is_begun_that_cannot_start(
     assert descriptors() == before
     monkeypatch.setattr(sys, "stdout", None)
     assert begin(python("pass"), {}) is None
+
+
+@pytest.mark.parametrize("free", [0, 1, 2, 3])
+def test_nothing_is_begun_without_descriptors(free: int) -> None:
+    """Both pipes need two each. What was opened for them is closed again."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = os.open(os.devnull, os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (least + free + 1, limits[1]))
+    try:
+        process = begin(python("pass"), {})
+        again = [os.open(os.devnull, os.O_RDONLY) for _ in range(free)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(least)
+
+    for number in again:
+        os.close(number)
+    assert process is None
