@@ -148,7 +148,7 @@ def rows(scratch: Path, pythons: Environments, report: Path | None) -> Iterator[
     yield from unused(scratch / "unused", pythons)
     yield from measured(scratch / "measured", pythons.both)
     if report is not None:
-        yield from shown(report.resolve(), pythons.both)
+        yield from shown(scratch / "shown", report.resolve(), pythons.both)
 
 
 def unused(folder: Path, pythons: Environments) -> Iterator[Row]:
@@ -264,8 +264,9 @@ def compared_runs(ours: Path, theirs: Path, python: Path) -> Iterator[Row]:
     )
 
 
-def shown(report: Path, python: Path) -> Iterator[Row]:
+def shown(folder: Path, report: Path, python: Path) -> Iterator[Row]:
     """Return what the values of a report cost, as JSON."""
+    folder.mkdir()  # What is printed is kept there.
     three = ",".join(THREE)
     for use, metrics, goal in (
         ("all values", "", 0.85),
@@ -278,7 +279,7 @@ def shown(report: Path, python: Path) -> Iterator[Row]:
                 str(python.parent / "gpuperf"),
                 *("show", str(report), "--format=json", *options),
             ],
-            folder=report.parent,
+            folder=folder,
         )
         for beside, program, largest in (
             ("a loop over NVIDIA's classes", LEAST, goal),
@@ -292,7 +293,7 @@ def shown(report: Path, python: Path) -> Iterator[Row]:
                 theirs=Variant(
                     name="theirs",
                     argv=[str(python), "-c", program, str(report), *tail],
-                    folder=report.parent,
+                    folder=folder,
                 ),
                 goal=largest,
                 figure="value_s",
