@@ -145,6 +145,41 @@ def test_nothing_is_imported_where_a_test_is_the_first_to_load_torch(
     assert "import" not in (project.path / "opened-None").read_text().split()
 
 
+UNDECIDED = """
+    import contextlib
+
+    def fail():
+        raise ValueError("no result")
+
+    def test_measures_nothing(gpuperf):
+        pass
+
+    def test_catches_the_exception(gpuperf):
+        with contextlib.suppress(ValueError):
+            gpuperf.measure(fail)
+
+    def test_lacks_a_value(gpuperf):
+        gpuperf.measure(dir).energy
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
+@pytest.mark.parametrize("options", [(), ("-p", "xdist.plugin", "-n1")])
+def test_no_file_is_opened_to_say_that_a_test_lacks_a_value(
+    project: Project, options: tuple[str, ...], *, strict: bool
+) -> None:
+    """A fixture of the test may still hold all descriptors when its outcome is told."""
+    project.write(UNDECIDED)
+    project.write(WATCH, "conftest.py")
+    several = ("--gpuperf-strict",) if strict else ()
+    ended = project.spawn("-q", "-p", "no:cacheprovider", *several, *options)
+
+    assert ("3 failed" if strict else "3 skipped") in ended.stdout, ended.stdout
+    names = project.path.glob("opened-*")
+    opened = "".join(path.read_text() for path in names).split()
+    assert "import" not in opened
+
+
 @pytest.mark.parametrize("scope", ["function", "module", "session"])
 @pytest.mark.parametrize("error", ["FileNotFoundError", "RuntimeError"])
 def test_tests_without_files_are_measured_stored_and_compared(

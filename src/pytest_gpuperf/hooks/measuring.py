@@ -857,9 +857,7 @@ class Measuring:
         # Verdicts on limits give a reason as well.
         has_reason = bool(refusals or test.verdicts)
         if unasked and not has_reason and report.passed:
-            from pytest_gpuperf.hooks.failures import nothing_measured
-
-            refusals = (nothing_measured(ledger.raised, disabled=disabled),)
+            refusals = (outcomes.nothing_measured(ledger.raised, disabled=disabled),)
         references = self.bench.measurer.references
         gated = plan.uses_fixture or plan.max_regression
         failed, line = call.excinfo is not None, item.location[1]
