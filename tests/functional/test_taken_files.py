@@ -145,6 +145,34 @@ def test_nothing_is_imported_where_a_test_is_the_first_to_load_torch(
     assert "import" not in (project.path / "opened-None").read_text().split()
 
 
+REFUSING = """
+    import sys
+
+
+    class Refusing:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name in ("torch", "ncu_report", "nvtx", "pynvml", "triton"):
+                raise ImportError(f"{name} is refused")
+
+
+    sys.meta_path.insert(0, Refusing)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "xdist.plugin", "-n1")])
+def test_tests_are_measured_where_a_finder_refuses_modules(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """A refused module is one that is not installed, as for the tests themselves."""
+    project.write(TESTS)
+    project.write(REFUSING, "conftest.py")
+    ended = project.spawn("-q", *options)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "5 passed" in ended.stdout
+
+
 UNDECIDED = """
     import contextlib
 
