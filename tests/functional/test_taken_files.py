@@ -145,6 +145,69 @@ def test_nothing_is_imported_where_a_test_is_the_first_to_load_torch(
     assert "import" not in (project.path / "opened-None").read_text().split()
 
 
+REFUSING = """
+    import sys
+
+
+    class Refusing:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name in ("torch", "ncu_report", "nvtx", "pynvml", "triton"):
+                raise ImportError(f"{name} is refused")
+
+
+    sys.meta_path.insert(0, Refusing)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "xdist.plugin", "-n1")])
+def test_tests_are_measured_where_a_finder_refuses_modules(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """A refused module is one that is not installed, as for the tests themselves."""
+    project.write(TESTS)
+    project.write(REFUSING, "conftest.py")
+    ended = project.spawn("-q", *options)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "5 passed" in ended.stdout
+
+
+UNDECIDED = """
+    import contextlib
+
+    def fail():
+        raise ValueError("no result")
+
+    def test_measures_nothing(gpuperf):
+        pass
+
+    def test_catches_the_exception(gpuperf):
+        with contextlib.suppress(ValueError):
+            gpuperf.measure(fail)
+
+    def test_lacks_a_value(gpuperf):
+        gpuperf.measure(dir).energy
+"""
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
+@pytest.mark.parametrize("options", [(), ("-p", "xdist.plugin", "-n1")])
+def test_no_file_is_opened_to_say_that_a_test_lacks_a_value(
+    project: Project, options: tuple[str, ...], *, strict: bool
+) -> None:
+    """A fixture of the test may still hold all descriptors when its outcome is told."""
+    project.write(UNDECIDED)
+    project.write(WATCH, "conftest.py")
+    several = ("--gpuperf-strict",) if strict else ()
+    ended = project.spawn("-q", "-p", "no:cacheprovider", *several, *options)
+
+    assert ("3 failed" if strict else "3 skipped") in ended.stdout, ended.stdout
+    names = project.path.glob("opened-*")
+    opened = "".join(path.read_text() for path in names).split()
+    assert "import" not in opened
+
+
 @pytest.mark.parametrize("scope", ["function", "module", "session"])
 @pytest.mark.parametrize("error", ["FileNotFoundError", "RuntimeError"])
 def test_tests_without_files_are_measured_stored_and_compared(

@@ -187,7 +187,7 @@ SENTENCES = {"message", "reason", "remedy", "text"}  # attributes that people re
 READING = {"startswith", "endswith", "find", "index", "count", "partition"}
 PATTERNS = {"match", "search", "fullmatch", "findall", "finditer"}
 FOR_PEOPLE = {
-    ("hooks/failures", "self.text.partition('\\n')")
+    ("hooks/outcomes", "self.text.partition('\\n')")
 }  # it draws the first line
 
 

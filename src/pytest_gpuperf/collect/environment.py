@@ -9,6 +9,8 @@ import platform
 import sys
 from collections.abc import Mapping
 from importlib import metadata
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -76,6 +78,19 @@ _THREAD_LIMITS = (
 )
 # The first core's entry. Reading the file of 200 cores takes 10 ms.
 _CPUINFO_BYTES = 4096
+
+
+def installed(module: str) -> ModuleSpec | None:
+    """
+    Return where a module would be imported from, without importing it, or None if nowhere.
+
+    Finders and stand-ins of the tests are asked, too. One that raises an error refuses the
+    import.
+    """
+    try:
+        return find_spec(module)
+    except Exception:  # noqa: BLE001 - a finder of the tests may raise anything
+        return None
 
 
 def not_loaded() -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import os
 import shutil
 from collections.abc import Collection, Mapping
@@ -11,6 +10,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.collect.devices import query_devices
+from pytest_gpuperf.collect.environment import installed
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -80,7 +80,7 @@ def absent_collectors(
     lacking = [
         package
         for package, module in (("ncu-report", "ncu_report"), ("nvtx", "nvtx"))
-        if importlib.util.find_spec(module) is None
+        if installed(module) is None
     ]
     if "ncu-report" in lacking:
         absent[Source.NCU_REPORT] = _not_installed("ncu-report")
@@ -194,7 +194,7 @@ def refusals(names: tuple[str, ...]) -> list[str]:
         query = query_devices()
         no_device_reason = None if query.devices else query.reason
     absent = absent_collectors(replaying=False, no_device_reason=no_device_reason)
-    if Source.EVENTS in absent and importlib.util.find_spec("torch") is not None:
+    if Source.EVENTS in absent and installed("torch") is not None:
         # torch may use a device that NVML does not list.
         del absent[Source.EVENTS]
     try:

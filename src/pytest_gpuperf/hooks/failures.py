@@ -1,71 +1,28 @@
-"""The texts of tests that failed, ended early or measured nothing."""
+"""The texts of tests that missed a limit or a baseline, or ended early."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import MetricUnavailableError
-from pytest_gpuperf.fixture.values import SWITCH_ON
 from pytest_gpuperf.hooks.asserts import advice_lines
-from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.hooks.outcomes import nothing_measured
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.run import ANY_METRIC
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import FailedComparison, Outcome, Verdict
 from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.explanation import fitted, longrepr_lines
+from pytest_gpuperf.report.explanation import longrepr_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pytest
-    from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config, Plan
     from pytest_gpuperf.fixture.values import Perf
 
 # Characters. The printer wraps the line for its terminal.
 _UNBROKEN = 10**6
-
-
-class _Crash:
-    """The place and first line of a failure, for JUnit and the short summary."""
-
-    def __init__(self, path: str, lineno: int, message: str) -> None:
-        self.path = path
-        self.lineno = lineno
-        self.message = message
-
-    def __str__(self) -> str:
-        """Return the place and the message."""
-        return f"{self.path}:{self.lineno}: {self.message}"
-
-
-class VerdictRepr:
-    """
-    The text of a verdict as a test's longrepr, in place of a traceback.
-
-    It has the attributes that the terminal, junitxml and pytest-html use: `toterminal`,
-    `__str__` and `reprcrash.message`.
-    """
-
-    def __init__(self, location: tuple[str, int | None, str], text: str) -> None:
-        self.text = text
-        first = text.partition("\n")[0]
-        self.reprcrash = _Crash(location[0], (location[1] or 0) + 1, first)
-
-    def __str__(self) -> str:
-        """Return the whole text."""
-        return self.text
-
-    def toterminal(self, writer: TerminalWriter) -> None:
-        """Write the text wrapped to the terminal, with the first line as the error."""
-        width = writer.fullwidth - len("E   ")
-        first, _, rest = self.text.partition("\n")
-        for line in fitted(first, width=width):
-            writer.line(f"E   {line}", red=True, bold=True)
-        for line in fitted(rest, width=width):
-            writer.line(f"    {line}")
 
 
 def ending_text(
@@ -91,30 +48,6 @@ def ending_text(
     else:
         ended = str(report.longrepr)
     return f"    the test ended early, after this was measured: {escape(ended)}"
-
-
-def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
-    """Return the reason why a completed test has no value at all."""
-    if disabled:
-        return Unmeasured(
-            metric="time",
-            code=GapCode.NOT_ASKED,
-            reason="measuring is switched off (--gpuperf-disable)",
-            remedy=SWITCH_ON,
-        )
-    if raised:
-        return Unmeasured(
-            metric=ANY_METRIC,
-            code=GapCode.FAILED,
-            reason=f"the test caught the exception of its measurement ({escape(raised)})",
-            remedy="measure a call that succeeds, or drop the fixture and the marker",
-        )
-    return Unmeasured(
-        metric=ANY_METRIC,
-        code=GapCode.NOT_REACHED,
-        reason="the test never measured anything",
-        remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
-    )
 
 
 def record_of_nothing(test_id: str, plan: Plan, raised: str) -> Record:

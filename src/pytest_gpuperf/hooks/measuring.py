@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from os import environ
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ from _pytest.runner import runtestprotocol  # noqa: TID251 - see above
 
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.environment import installed
 from pytest_gpuperf.collect.session import collection_digest, new_session
 from pytest_gpuperf.errors import (
     ConfigError,
@@ -857,9 +857,7 @@ class Measuring:
         # Verdicts on limits give a reason as well.
         has_reason = bool(refusals or test.verdicts)
         if unasked and not has_reason and report.passed:
-            from pytest_gpuperf.hooks.failures import nothing_measured
-
-            refusals = (nothing_measured(ledger.raised, disabled=disabled),)
+            refusals = (outcomes.nothing_measured(ledger.raised, disabled=disabled),)
         references = self.bench.measurer.references
         gated = plan.uses_fixture or plan.max_regression
         failed, line = call.excinfo is not None, item.location[1]
@@ -907,7 +905,7 @@ def _load_events(site: Site) -> None:
     if (
         site.device() is not None
         or "torch" in sys.modules
-        or find_spec("torch") is not None
+        or installed("torch") is not None
     ):
         import pytest_gpuperf.collect.timing.events  # noqa: F401 - loaded in time
 

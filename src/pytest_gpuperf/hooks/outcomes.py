@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf.errors import MetricUnavailableError, PerfAssertionError
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.run import ANY_METRIC
+from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.run import Measured
@@ -22,11 +26,51 @@ if TYPE_CHECKING:
 _STRICT = "[XPASS(strict)] "
 
 
+class _Crash:
+    """The place and first line of a failure, for JUnit and the short summary."""
+
+    def __init__(self, path: str, lineno: int, message: str) -> None:
+        self.path = path
+        self.lineno = lineno
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return the place and the message."""
+        return f"{self.path}:{self.lineno}: {self.message}"
+
+
+class VerdictRepr:
+    """
+    The text of a verdict as a test's longrepr, in place of a traceback.
+
+    It has the attributes that the terminal, junitxml and pytest-html use: `toterminal`,
+    `__str__` and `reprcrash.message`.
+    """
+
+    def __init__(self, location: tuple[str, int | None, str], text: str) -> None:
+        self.text = text
+        first = text.partition("\n")[0]
+        self.reprcrash = _Crash(location[0], (location[1] or 0) + 1, first)
+
+    def __str__(self) -> str:
+        """Return the whole text."""
+        return self.text
+
+    def toterminal(self, writer: TerminalWriter) -> None:
+        """Write the text wrapped to the terminal, with the first line as the error."""
+        # Only failures are explained.
+        from pytest_gpuperf.report.explanation import fitted
+
+        width = writer.fullwidth - len("E   ")
+        first, _, rest = self.text.partition("\n")
+        for line in fitted(first, width=width):
+            writer.line(f"E   {line}", red=True, bold=True)
+        for line in fitted(rest, width=width):
+            writer.line(f"    {line}")
+
+
 def fail(report: pytest.TestReport, text: str) -> None:
     """Turn a report into a failure with the given text."""
-    # Most runs have no failure.
-    from pytest_gpuperf.hooks.failures import VerdictRepr
-
     report.outcome = "failed"
     report.longrepr = VerdictRepr(report.location, text)  # type: ignore[assignment] # duck
     # The report is no longer an unexpected pass.
@@ -35,8 +79,6 @@ def fail(report: pytest.TestReport, text: str) -> None:
 
 def is_explained(report: pytest.TestReport) -> bool:
     """Return True if a report still has the text that `fail` gave it."""
-    from pytest_gpuperf.hooks.failures import VerdictRepr
-
     return isinstance(report.longrepr, VerdictRepr)
 
 
@@ -156,6 +198,33 @@ def missed_limits(measured: Measured) -> list[Verdict]:
     if not measured.verdicts:  # Nearly all tests.
         return []
     return [v for v in measured.verdicts if v.outcome is Outcome.FAILED]
+
+
+def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
+    """Return the reason why a completed test has no value at all."""
+    if disabled:
+        # A process that runs tests has it.
+        from pytest_gpuperf.fixture.values import SWITCH_ON
+
+        return Unmeasured(
+            metric="time",
+            code=GapCode.NOT_ASKED,
+            reason="measuring is switched off (--gpuperf-disable)",
+            remedy=SWITCH_ON,
+        )
+    if raised:
+        return Unmeasured(
+            metric=ANY_METRIC,
+            code=GapCode.FAILED,
+            reason=f"the test caught the exception of its measurement ({escape(raised)})",
+            remedy="measure a call that succeeds, or drop the fixture and the marker",
+        )
+    return Unmeasured(
+        metric=ANY_METRIC,
+        code=GapCode.NOT_REACHED,
+        reason="the test never measured anything",
+        remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
+    )
 
 
 def unreadable(error: Exception) -> str:

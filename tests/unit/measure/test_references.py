@@ -143,6 +143,19 @@ def test_workers_share_the_time_of_short_tests() -> None:
     assert taken[2]["python"] < 0.6 * taken[1]["python"]
 
 
+@pytest.mark.parametrize("workers_count", [2, 4, 100])
+def test_a_worker_that_waits_for_a_core_completes_its_set(workers_count: int) -> None:
+    """Its share of the time is enough for a set without waits, and two of three show nothing."""
+    clock = SteppingClock(step_ns=1_500_000)
+    references = References(clock, modules={}, workers_count=workers_count)
+    references.before()
+
+    taken = {"python": 4, "array": 4, "copy": 4, "reads": 4}
+    assert counts(references.taken()) == taken
+    references.after()
+    assert references.taken() == ()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells what is resident")
 def test_a_process_with_short_tests_holds_no_memory_of_the_workloads() -> None:
     """What is copied and read is given back when no further set is due."""

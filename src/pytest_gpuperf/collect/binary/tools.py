@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pytest_gpuperf.collect.environment import installed
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen
@@ -52,7 +52,7 @@ def in_wheel(tool: Tool) -> str | None:
 
 def in_triton(tool: Tool) -> str | None:
     """Return the path of a tool in Triton, without importing Triton, or None."""
-    spec = importlib.util.find_spec("triton")
+    spec = installed("triton")
     if spec is None or spec.origin is None:
         return None
     folder = Path(spec.origin).parent / "backends" / "nvidia" / "bin"

@@ -14,7 +14,6 @@ rates, and the share of a core that NVML itself takes.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import math
 import mmap
@@ -31,6 +30,7 @@ from typing import IO, Any
 
 from pytest_gpuperf.collect.appended_file import open_unlinked
 from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.environment import installed
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
     file_lock,
@@ -280,7 +280,7 @@ class Sampler:
     def _begin(self) -> None:
         import fcntl
 
-        spec = importlib.util.find_spec("pynvml")
+        spec = installed("pynvml")
         if spec is None:
             raise CollectorUnavailableError(
                 "the sampler cannot start: pynvml is not installed",
