@@ -27,16 +27,49 @@ if TYPE_CHECKING:
 
 # The error because of which no test can be measured.
 _REFUSED = pytest.StashKey[pytest.UsageError]()
+_MODULE = type(sys)
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
 # What measures in each pytest of this process, the innermost last. A test may start
 # another pytest.
 _measuring: list[Measuring | None] = []
 
 
+class _SameModule:
+    """
+    Loads a module again that a nested pytest removed from `sys.modules`, as it is.
+
+    Args:
+        module: The module, which its package still has as an attribute.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 - as it must
+        """Return the module."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back."""
+        module.__spec__ = self._spec
+
+
+def _kept_spec(fullname: str) -> ModuleSpec | None:
+    package, _, name = fullname.rpartition(".")
+    module = vars(sys.modules.get(package, sys)).get(name)
+    if getattr(module, "__name__", "") != fullname or not isinstance(module, _MODULE):
+        return None
+    is_package = hasattr(module, "__path__")
+    return ModuleSpec(fullname, _SameModule(module), is_package=is_package)  # type: ignore[arg-type] # duck
+
+
 class PackageFinder:
     """
     Finds modules of the plugin as Python does, so that pytest's import hook need not
     read them.
+
+    A module that a package still has is no second time loaded. Its classes would be others
+    than those of the modules that hold it.
     """
 
     @staticmethod
@@ -44,8 +77,11 @@ class PackageFinder:
         fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of a module of this package, or None."""
-        ours = fullname.startswith("pytest_gpuperf.")
-        return PathFinder.find_spec(fullname, path, target) if ours else None
+        if not fullname.startswith("pytest_gpuperf."):
+            return None
+        # A reload has a target.
+        kept = _kept_spec(fullname) if target is None else None
+        return kept or PathFinder.find_spec(fullname, path, target)
 
 
 def register(pluginmanager: pytest.PytestPluginManager, startup: ModuleType) -> None:
