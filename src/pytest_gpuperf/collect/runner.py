@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -16,14 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
 if TYPE_CHECKING:
-    from io import FileIO
-
-    from pytest_gpuperf.collect.begun import BegunProcess
+    from pytest_gpuperf.collect.begun import BegunProcess, TakenProcess
 
 # Enough for a traceback and the lines before it.
 _TAIL_LINES = 40
-# Of a stream that is read at once: a pipe of Linux holds no more.
-_PART_BYTES = 65_536
 # The signals of a cancelled job. Windows has no SIGHUP.
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 _MEANINGS = {
@@ -178,9 +173,9 @@ class ProcessRunner:
         """Run a command to the end, see `Runner.run`."""
         command = tuple(argv)
         begun = self._begun
-        process: subprocess.Popen[bytes] | _TakenProcess
+        process: subprocess.Popen[bytes] | TakenProcess
         if begun is not None and begun.serves(command, env, cwd=cwd, stdin=stdin):
-            process = _TakenProcess(begun)
+            process = begun.take()
         else:
             process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
@@ -340,65 +335,6 @@ class _GuardedProcess:
         self._guard.close()
 
 
-class _TakenProcess:
-    """
-    A process that was begun earlier, with what is used here of Popen.
-
-    It keeps a standard stream open until its end, as any Python does.
-    """
-
-    stdin = None
-
-    def __init__(self, begun: BegunProcess) -> None:
-        self.pid = begun.pid
-        self.returncode: int = 0
-        self.stdout, self.stderr = (os.fdopen(n, "rb", 0) for n in begun.take())
-        self._contents = {self.stdout: bytearray(), self.stderr: bytearray()}
-        self._is_waited_for = False
-
-    def communicate(
-        self, _: bytes = b"", timeout: float | None = None
-    ) -> tuple[bytes, bytes]:
-        """Return both streams at the end of the process."""
-        # Imported while the process works.
-        from pytest_gpuperf.collect.clock import NS_PER_S, SystemClock
-
-        begin_ns = SystemClock.now_ns()
-        with selectors.DefaultSelector() as selector:
-            for stream in self._contents:
-                if not stream.closed:
-                    selector.register(stream, selectors.EVENT_READ, stream)
-            while selector.get_map():
-                passed_s = (SystemClock.now_ns() - begin_ns) / NS_PER_S
-                rest_s = None if timeout is None else timeout - passed_s
-                ready = selector.select(rest_s)
-                if not ready:
-                    raise subprocess.TimeoutExpired((), timeout or 0.0)
-                for key, _mask in ready:
-                    self._read(key.data, selector)
-        self.wait()
-        stdout, stderr = map(bytes, self._contents.values())
-        return stdout, stderr
-
-    def wait(self) -> None:
-        """Wait for the end of the process, whose exit status is then known."""
-        if not self._is_waited_for:
-            _, status = os.waitpid(self.pid, 0)
-            self._is_waited_for = True
-            self.returncode = os.waitstatus_to_exitcode(status)
-
-    def kill(self) -> None:
-        """Kill the process."""
-        os.kill(self.pid, signal.SIGKILL)
-
-    def _read(self, stream: FileIO, selector: selectors.BaseSelector) -> None:
-        part = os.read(stream.fileno(), _PART_BYTES)
-        self._contents[stream] += part
-        if not part:
-            selector.unregister(stream)
-            stream.close()
-
-
 _INSTALL = "install {0} or put it on PATH"
 # Remedies by error number, for a process that cannot be started.
 _START_REMEDIES = {
@@ -451,7 +387,7 @@ def _started(
 
 
 def _group_guarded(
-    process: subprocess.Popen[bytes] | _TakenProcess,
+    process: subprocess.Popen[bytes] | TakenProcess,
 ) -> contextlib.AbstractContextManager[None]:
     return _guarded("KILL", f"-{process.pid}")
 
@@ -488,7 +424,7 @@ def _guarded(name: str, target: str) -> Iterator[None]:
         guard.communicate(b"\n")
 
 
-def _end_group(process: subprocess.Popen[bytes] | _TakenProcess) -> None:
+def _end_group(process: subprocess.Popen[bytes] | TakenProcess) -> None:
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
