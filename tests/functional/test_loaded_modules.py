@@ -40,6 +40,7 @@ NEVER = (
     "pytest_gpuperf.collect.nvml",
     "pytest_gpuperf.collect.parameters",
     "pytest_gpuperf.collect.replay",
+    "pytest_gpuperf.collect.signals",
     "pytest_gpuperf.collect.timing.events",
     "pytest_gpuperf.collect.torch_device",
     "pytest_gpuperf.compute.alone",
