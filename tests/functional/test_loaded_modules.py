@@ -33,6 +33,7 @@ NEVER = (
     "pytest_gpuperf.collect.chip_limits",
     "pytest_gpuperf.collect.cuda_device",
     "pytest_gpuperf.collect.cupti",
+    "pytest_gpuperf.collect.expected",
     "pytest_gpuperf.collect.import_code",
     "pytest_gpuperf.collect.listed_devices",
     "pytest_gpuperf.collect.memory",
