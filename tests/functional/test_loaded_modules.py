@@ -56,6 +56,7 @@ NEVER = (
     "pytest_gpuperf.hooks.controller",
     "pytest_gpuperf.hooks.failures",
     "pytest_gpuperf.hooks.keywords",
+    "pytest_gpuperf.hooks.limits",
     "pytest_gpuperf.hooks.progress",
     "pytest_gpuperf.judge.against",
     "pytest_gpuperf.judge.confirmation",
