@@ -27,7 +27,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.answer import Answer
-from pytest_gpuperf.hooks import RAN, command_line, outcomes
+from pytest_gpuperf.hooks import RAN, outcomes
 from pytest_gpuperf.hooks.digests import (
     Digests,
     digests_of,
@@ -69,7 +69,7 @@ _NO_VALUES = "got empty parameter set"
 
 
 def _count_before(
-    session: pytest.Session,
+    config: pytest.Config,
     bench: Bench,
     tests: Sequence[tuple[pytest.Item, MarkedTest]],
 ) -> None:
@@ -77,7 +77,7 @@ def _count_before(
     Set the counters of a bench before the tests run.
 
     Args:
-        session: The session.
+        config: The pytest config.
 
         bench: The bench of this process.
 
@@ -87,7 +87,6 @@ def _count_before(
     if not isinstance(measurer, TimingMeasurer):
         return
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
-    # Nearly all runs return here, before anything is loaded.
     by_limit = any(map(is_counter, site.expected.judged))
     asking = [
         item
@@ -97,29 +96,12 @@ def _count_before(
     ]
     if not (is_named or asking):
         return
-    from pytest_gpuperf.hooks.chip_check import announce, counter_requests, never_runs
+    # Nearly no run gets here.
+    from pytest_gpuperf.hooks.chip_check import count, never_runs
 
-    if not is_named and all(map(never_runs, asking)):
-        return
-    requests = counter_requests(
-        [(item, test.test_id, test.plan) for item, test in tests], site
-    )
-    if not requests:
-        return
-    from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
-    from pytest_gpuperf.pipeline.profile import counted, refused
-
-    refusal = refused(site)
-    if refusal is not None and may_count_here(site.config.collectors, site.device()):
-        measurer.counters = CuptiCounters(site, measurer.observers, instead_of=refusal)
-        return
-    measurer.counters = counted(
-        site,
-        command_line(session.config),
-        requests,
-        announce=lambda count: announce(session.config, count),
-        in_block=measurer.in_block,
-    )
+    if is_named or not all(map(never_runs, asking)):
+        plans = [(item, test.test_id, test.plan) for item, test in tests]
+        count(config, site, measurer, plans)
 
 
 def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
@@ -467,7 +449,7 @@ class Measuring:
         if not (broken or options.only_shows(session.config)):
             self._by_item = {id(item): test for item, test in self._marked}
             self._prepare()
-            _count_before(session, self.bench, self._marked)
+            _count_before(session.config, self.bench, self._marked)
         return (yield)
 
     def _prepare(self) -> None:
