@@ -342,3 +342,36 @@ def test_asserts_and_missing_values_are_explained_without_descriptors(
     assert "Too many open files" not in ended.stdout
     (missed,) = project.report()["missed"]
     assert missed["key"]["test_id"].endswith("test_asserts")
+
+
+LIMITED = """
+    import resource
+
+    import pytest
+
+
+    def work():
+        return sum(range(2000))
+
+    @pytest.fixture
+    def exhausted():
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    @pytest.mark.gpuperf(limits="time <= 1 ns")
+    def test_misses(gpuperf, exhausted):
+        gpuperf.measure(work)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no such limit")
+def test_limits_of_a_recording_are_judged_without_descriptors(project: Project) -> None:
+    """What judges them is loaded before any test runs, as where they are measured."""
+    project.write(LIMITED)
+    for option in ("--gpuperf-record=kept", "--gpuperf-replay=kept"):
+        ended = project.spawn("-q", "-s", option)
+
+        assert ended.returncode == 1, ended.stdout + ended.stderr
+        assert "judged 1 of 1: 1 failed" in ended.stdout

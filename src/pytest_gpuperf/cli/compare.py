@@ -183,8 +183,9 @@ def _refuse_unfit(
 
 def _compare_with_revision(arguments: argparse.Namespace) -> int:
     # Two files are compared without git and without pytest.
-    from pytest_gpuperf.collect.runner import ProcessRunner, run_here
+    from pytest_gpuperf.collect.runner import ProcessRunner
     from pytest_gpuperf.collect.scratch import ScratchFolder
+    from pytest_gpuperf.collect.signals import run_here
     from pytest_gpuperf.collect.worktree import Repository
 
     # An unknown revision is refused here, and not in pytest's words.

@@ -12,6 +12,11 @@ import sys
 TYPE_CHECKING = False  # The module typing takes 4 ms.
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from io import FileIO
+    from selectors import BaseSelector
+
+# Of a stream that is read at once: a pipe of Linux holds no more.
+_PART_BYTES = 65_536
 
 
 class BegunProcess:
@@ -52,10 +57,10 @@ class BegunProcess:
         is_same = (self.argv, self.env) == (tuple(argv), env)
         return is_same and cwd is None and not stdin and not self._is_taken
 
-    def take(self) -> tuple[int, int]:
-        """Return the pipes to whoever waits for the process from now on."""
+    def take(self) -> TakenProcess:
+        """Return the process to whoever waits for it from now on."""
         self._is_taken = True
-        return self._streams
+        return TakenProcess(self.pid, self._streams)
 
     def end(self) -> None:
         """Kill the group, unless somebody has taken the process."""
@@ -65,9 +70,79 @@ class BegunProcess:
 
         # It was not waited for, so its number is not another's.
         os.killpg(self.pid, signal.SIGKILL)
-        for stream in self.take():
+        self._is_taken = True
+        for stream in self._streams:
             os.close(stream)
         os.waitpid(self.pid, 0)
+
+
+class TakenProcess:
+    """
+    A process that somebody waits for, with what the runner uses of Popen.
+
+    It keeps a standard stream open until its end, as any Python does.
+
+    Args:
+        pid: The process and its group.
+
+        streams: The pipes of its standard output and standard error.
+    """
+
+    stdin = None
+
+    def __init__(self, pid: int, streams: tuple[int, int]) -> None:
+        self.pid = pid
+        self.returncode: int = 0
+        self.stdout, self.stderr = (os.fdopen(n, "rb", 0) for n in streams)
+        self._contents = {self.stdout: bytearray(), self.stderr: bytearray()}
+        self._is_waited_for = False
+
+    def communicate(
+        self, _: bytes = b"", timeout: float | None = None
+    ) -> tuple[bytes, bytes]:
+        """Return both streams at the end of the process."""
+        # Imported while the process works.
+        import selectors
+        from subprocess import TimeoutExpired  # noqa: TID251 - the error of Popen
+
+        from pytest_gpuperf.collect.clock import NS_PER_S, SystemClock
+
+        begin_ns = SystemClock.now_ns()
+        with selectors.DefaultSelector() as selector:
+            for stream in self._contents:
+                if not stream.closed:
+                    selector.register(stream, selectors.EVENT_READ, stream)
+            while selector.get_map():
+                passed_s = (SystemClock.now_ns() - begin_ns) / NS_PER_S
+                rest_s = None if timeout is None else timeout - passed_s
+                ready = selector.select(rest_s)
+                if not ready:
+                    raise TimeoutExpired((), timeout or 0.0)
+                for key, _mask in ready:
+                    self._read(key.data, selector)
+        self.wait()
+        stdout, stderr = map(bytes, self._contents.values())
+        return stdout, stderr
+
+    def wait(self) -> None:
+        """Wait for the end of the process, whose exit status is then known."""
+        if not self._is_waited_for:
+            _, status = os.waitpid(self.pid, 0)
+            self._is_waited_for = True
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        import signal
+
+        os.kill(self.pid, signal.SIGKILL)
+
+    def _read(self, stream: FileIO, selector: BaseSelector) -> None:
+        part = os.read(stream.fileno(), _PART_BYTES)
+        self._contents[stream] += part
+        if not part:
+            selector.unregister(stream)
+            stream.close()
 
 
 def begin(argv: Sequence[str], env: Mapping[str, str]) -> BegunProcess | None:

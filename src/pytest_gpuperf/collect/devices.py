@@ -6,11 +6,10 @@ import ctypes
 import importlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -86,16 +85,6 @@ def _none(reason: str) -> DeviceQuery:
     return DeviceQuery(devices=(), reason=reason)
 
 
-_VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
-# The value of CUDA_DEVICE_ORDER that matches NVML's order.
-_BY_BUS = "PCI_BUS_ID"
-UNORDERED = "this machine has GPUs of several kinds, which CUDA orders by their speed"
-ORDER_REMEDY = f"set {_ORDER}={_BY_BUS}"
-# The prefixes of the UUID of a GPU and of a part of a GPU.
-_WHOLE, _PART = "GPU-", "MIG-"
-_LEAVE_OUT = "or leave --gpuperf-device out"
-
-
 class Chosen(Frozen, frozen=True, kw_only=True):
     """
     The GPU that the tests run on.
@@ -132,93 +121,17 @@ def choose_device(
 
     Raises:
         ConfigError: The GPU does not exist, cannot be used, or is hidden.
-
-    References:
-        CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
-    shown = _shown(query, environment)
-    visible = environment.get(_VISIBLE, "")
-    if name is None:
-        if shown:
-            return Chosen(device=shown[0])
-        hidden = f"{_VISIBLE}={visible} hides every GPU"
-        reason = hidden if query.devices else query.reason or "no GPU"
-        return Chosen(device=None, reason=reason)
-    device = _named(query, name)
-    parts = [part for part in query.slices if part.index == device.index]
-    if device.mig and parts:
-        message = f"GPU {device.index} is split into instances"
-        raise ConfigError(message, remedy=f"name one of them: {_listed(parts)}")
-    if device in shown:
-        if not order_is_known(query, environment):
-            raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
-        return Chosen(device=device, ordinal=shown.index(device))
-    message = f"GPU {device.index} ({device.uuid}) is hidden by {_VISIBLE}={visible}"
-    alternative = device.uuid if device.uuid.startswith(_PART) else str(device.index)
-    raise ConfigError(message, remedy=f"set {_VISIBLE}={alternative}, {_LEAVE_OUT}")
+    if name is None and not query.devices:
+        return Chosen(device=None, reason=query.reason or "no GPU")
+    # Loaded with the GPUs themselves, if there are any.
+    from pytest_gpuperf.collect.listed_devices import ListedDevices, choose
 
-
-def order_is_known(query: DeviceQuery, environment: Mapping[str, str]) -> bool:
-    """Return True if CUDA's indexes of GPUs follow from NVML's."""
-    visible = environment.get(_VISIBLE, "").upper()
-    by_name = _WHOLE in visible or _PART in visible
-    kinds = {device.name for device in query.devices}
-    return by_name or len(kinds) <= 1 or environment.get(_ORDER) == _BY_BUS
+    listed = ListedDevices(query.devices, query.reason, query.slices)
+    device, ordinal, reason = choose(listed, name, environment)
+    return Chosen(device=device, ordinal=ordinal, reason=reason)
 
 
 def same_device(first_uuid: str, second_uuid: str) -> bool:
     """Return True if two UUIDs name the same GPU or MIG instance."""
     return bare_uuid(first_uuid) == bare_uuid(second_uuid)
-
-
-def _named(query: DeviceQuery, text: str) -> Device:
-    if not query.devices:
-        message = f"there is no GPU: {query.reason}"
-        raise ConfigError(
-            message, remedy=f"run it on a machine with a GPU, {_LEAVE_OUT}"
-        )
-    matches = _matches(query, text)
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        message = f"{text} matches {len(matches)} GPUs"
-        raise ConfigError(message, remedy=f"give a longer prefix: {_listed(matches)}")
-    every = _listed((*query.devices, *query.slices))
-    message = f"no GPU {text}: this machine has {every}"
-    raise ConfigError(message, remedy=f"name one of these, {_LEAVE_OUT}")
-
-
-def _matches(query: DeviceQuery, text: str) -> list[Device]:
-    if text.isdecimal():
-        return [device for device in query.devices if device.index == int(text)]
-    every = (*query.devices, *query.slices)
-    head = text.lower()
-    return [device for device in every if device.uuid.lower().startswith(head)]
-
-
-def _shown(query: DeviceQuery, environment: Mapping[str, str]) -> list[Device]:
-    text = environment.get(_VISIBLE)
-    if text is None:
-        return list(query.devices)
-    shown: list[Device] = []
-    for token in map(str.strip, text.split(",")):
-        is_part = token.upper().startswith(_PART)
-        is_name = token.isdecimal() or is_part or token.upper().startswith(_WHOLE)
-        matches = _matches(query, token) if is_name else []
-        # The driver lists no instances.
-        if is_part and not matches:
-            matches = [device for device in query.devices if device.mig]
-        # CUDA stops at the first entry that it does not know.
-        if len(matches) != 1:
-            break
-        # CUDA shows no GPU at all if one is named twice.
-        if matches[0] in shown:
-            return []
-        shown += matches
-    return shown
-
-
-def _listed(devices: Sequence[Device]) -> str:
-    return ", ".join(
-        f"{device.index} ({device.uuid}, {device.name})" for device in devices
-    )

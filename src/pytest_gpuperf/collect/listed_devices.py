@@ -1,11 +1,13 @@
-"""The GPUs of this machine as NVML reads them."""
+"""The GPUs of this machine as NVML reads them, and the choice among them."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 
@@ -18,6 +20,14 @@ HZ_PER_MHZ = 1_000_000
 _MILLIWATTS_PER_WATT = 1000
 # Separates a GPU's name from the profile of a slice.
 _SLICE = " MIG "
+_VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+# The value of CUDA_DEVICE_ORDER that matches NVML's order.
+_BY_BUS = "PCI_BUS_ID"
+UNORDERED = "this machine has GPUs of several kinds, which CUDA orders by their speed"
+ORDER_REMEDY = f"set {_ORDER}={_BY_BUS}"
+# The prefixes of the UUID of a GPU and of a part of a GPU.
+_WHOLE, _PART = "GPU-", "MIG-"
+_LEAVE_OUT = "or leave --gpuperf-device out"
 
 
 class ListedDevices(NamedTuple):
@@ -106,6 +116,103 @@ def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
         memory_bus_bits=facts.memory_bus_bits or device.memory_bus_bits,
         l2_bytes=facts.l2_bytes,
         integrated=facts.integrated,
+    )
+
+
+def choose(
+    listed: ListedDevices, name: str | None, environment: Mapping[str, str]
+) -> tuple[Device | None, int, str]:
+    """
+    Return the requested GPU, or the first GPU that CUDA shows, as for `choose_device`.
+
+    Returns:
+        The GPU, or None if CUDA hides all, its index in this process's CUDA, and the
+        reason that there is none, or "".
+
+    Raises:
+        ConfigError: The GPU does not exist, cannot be used, or is hidden.
+
+    References:
+        CUDA C++ Programming Guide, "CUDA Environment Variables".
+    """
+    shown = _shown(listed, environment)
+    visible = environment.get(_VISIBLE, "")
+    if name is None:
+        if shown:
+            return shown[0], 0, ""
+        return None, 0, f"{_VISIBLE}={visible} hides every GPU"
+    device = _named(listed, name)
+    parts = [part for part in listed.slices if part.index == device.index]
+    if device.mig and parts:
+        message = f"GPU {device.index} is split into instances"
+        raise ConfigError(message, remedy=f"name one of them: {_listed(parts)}")
+    if device in shown:
+        if not order_is_known(listed.devices, environment):
+            raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
+        return device, shown.index(device), ""
+    message = f"GPU {device.index} ({device.uuid}) is hidden by {_VISIBLE}={visible}"
+    alternative = device.uuid if device.uuid.startswith(_PART) else str(device.index)
+    raise ConfigError(message, remedy=f"set {_VISIBLE}={alternative}, {_LEAVE_OUT}")
+
+
+def order_is_known(devices: Sequence[Device], environment: Mapping[str, str]) -> bool:
+    """Return True if CUDA's indexes of GPUs follow from NVML's."""
+    visible = environment.get(_VISIBLE, "").upper()
+    by_name = _WHOLE in visible or _PART in visible
+    kinds = {device.name for device in devices}
+    return by_name or len(kinds) <= 1 or environment.get(_ORDER) == _BY_BUS
+
+
+def _named(listed: ListedDevices, text: str) -> Device:
+    if not listed.devices:
+        message = f"there is no GPU: {listed.reason}"
+        raise ConfigError(
+            message, remedy=f"run it on a machine with a GPU, {_LEAVE_OUT}"
+        )
+    matches = _matches(listed, text)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        message = f"{text} matches {len(matches)} GPUs"
+        raise ConfigError(message, remedy=f"give a longer prefix: {_listed(matches)}")
+    every = _listed((*listed.devices, *listed.slices))
+    message = f"no GPU {text}: this machine has {every}"
+    raise ConfigError(message, remedy=f"name one of these, {_LEAVE_OUT}")
+
+
+def _matches(listed: ListedDevices, text: str) -> list[Device]:
+    if text.isdecimal():
+        return [device for device in listed.devices if device.index == int(text)]
+    every = (*listed.devices, *listed.slices)
+    head = text.lower()
+    return [device for device in every if device.uuid.lower().startswith(head)]
+
+
+def _shown(listed: ListedDevices, environment: Mapping[str, str]) -> list[Device]:
+    text = environment.get(_VISIBLE)
+    if text is None:
+        return list(listed.devices)
+    shown: list[Device] = []
+    for token in map(str.strip, text.split(",")):
+        is_part = token.upper().startswith(_PART)
+        is_name = token.isdecimal() or is_part or token.upper().startswith(_WHOLE)
+        matches = _matches(listed, token) if is_name else []
+        # The driver lists no instances.
+        if is_part and not matches:
+            matches = [device for device in listed.devices if device.mig]
+        # CUDA stops at the first entry that it does not know.
+        if len(matches) != 1:
+            break
+        # CUDA shows no GPU at all if one is named twice.
+        if matches[0] in shown:
+            return []
+        shown += matches
+    return shown
+
+
+def _listed(devices: Sequence[Device]) -> str:
+    return ", ".join(
+        f"{device.index} ({device.uuid}, {device.name})" for device in devices
     )
 
 

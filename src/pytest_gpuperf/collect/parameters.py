@@ -54,6 +54,9 @@ _NUMBER = re.compile(r"\d+")
 _DEFAULT_REPR: object = object.__repr__
 _CHECKOUT = "<checkout>"
 _FULL = "…"
+# For these types, pytest builds the id from the value itself.
+_IN_IDS = frozenset({int, float, bool, complex, bytes, type(None)})
+_NUMBERED_LAMBDA = re.compile(r"<lambda>\d+")
 
 
 def parameters_digest(
@@ -72,6 +75,31 @@ def parameters_digest(
     writer = _Writer(tuple(checkout))
     parts = [f"{name}={writer.text(parameters[name])}" for name in sorted(parameters)]
     return _digest("\n".join(parts).encode("utf-8", "surrogatepass"))
+
+
+def positional_id(text: str, parameters: Mapping[str, object]) -> str:
+    """
+    Return the part of a test's id that counts a position, or "".
+
+    pytest builds this part from the name of the argument and a number if a value has no
+    text of its own, as `shape0`.
+
+    Args:
+        text: The part of the id in brackets.
+
+        parameters: The values by argument.
+    """
+    parts = text.split("-")
+    for name, value in parameters.items():
+        if type(value) in _IN_IDS:
+            continue
+        for part in parts:
+            counts = part.startswith(name) and part[len(name) :].isdecimal()
+            # A parameter may be the text "shape0" itself.
+            if counts and not (isinstance(value, str) and value == part):
+                return part
+    numbered = _NUMBERED_LAMBDA.search(text)
+    return "" if numbered is None else numbered[0]
 
 
 class _Writer:

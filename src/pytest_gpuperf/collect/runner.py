@@ -1,35 +1,22 @@
-"""Child processes. No other module starts any, except `begun`, which is for this one."""
+"""Child processes. Only `begun`, which is for this module, and `signals` start others."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-import selectors
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
 if TYPE_CHECKING:
-    from io import FileIO
-
-    from pytest_gpuperf.collect.begun import BegunProcess
+    from pytest_gpuperf.collect.begun import BegunProcess, TakenProcess
 
 # Enough for a traceback and the lines before it.
 _TAIL_LINES = 40
-# Of a stream that is read at once: a pipe of Linux holds no more.
-_PART_BYTES = 65_536
-# The signals of a cancelled job. Windows has no SIGHUP.
-_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-_MEANINGS = {
-    "SIGXCPU": ", more processor time than `ulimit -t` allows",
-    "SIGXFSZ": ", a larger file than `ulimit -f` allows",
-}
 # The pipes of a killed process are read in milliseconds.
 _DRAIN_S = 1.0
 # The shell reads one line at the end of the work. If the pipe closes without a line,
@@ -178,13 +165,13 @@ class ProcessRunner:
         """Run a command to the end, see `Runner.run`."""
         command = tuple(argv)
         begun = self._begun
-        process: subprocess.Popen[bytes] | _TakenProcess
+        process: subprocess.Popen[bytes] | TakenProcess
         if begun is not None and begun.serves(command, env, cwd=cwd, stdin=stdin):
-            process = _TakenProcess(begun)
+            process = begun.take()
         else:
             process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
-            with _group_guarded(process):
+            with _groupguarded(process):
                 if self._while_running is not None:
                     self._while_running()
                 stdout, stderr = process.communicate(stdin, timeout=timeout_s)
@@ -225,108 +212,13 @@ class ProcessRunner:
             )
 
 
-@contextlib.contextmanager
-def ending_signals(handler: Callable[[int, object], object]) -> Iterator[None]:
-    """
-    Handle the signals that cancel a job or close a terminal.
-
-    Signals that this process already ignores or handles are left unchanged. In other
-    threads than the main thread nothing is changed, because Python allows handlers only
-    there.
-
-    Args:
-        handler: Called with the signal's number and the interrupted frame.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    numbers = [getattr(signal, name, None) for name in _ENDING_SIGNALS]
-    changed = [
-        number
-        for number in numbers
-        if is_main and number and signal.getsignal(number) is signal.SIG_DFL
-    ]
-    try:
-        for number in changed:
-            signal.signal(number, handler)
-        yield
-    finally:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        # Python has no names for real-time signals.
-        return f"signal {number}"
-
-
-def ending(exit_code: int) -> str:
-    """Return the end of a process as text, with the meaning of a limit's signal."""
-    if exit_code >= 0:
-        return f"exit {exit_code}"
-    name = signal_name(-exit_code)
-    return name + _MEANINGS.get(name, "")
-
-
-def largest_file_bytes() -> int | None:
-    """Return the maximum size of written files [B], or None without a limit."""
-    try:
-        import resource
-    except ImportError:
-        # Windows has no such limit.
-        return None
-    most_bytes, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return None if most_bytes == resource.RLIM_INFINITY else most_bytes
-
-
-def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
-    """
-    Run a command on the same terminal, and wait for the end.
-
-    Ctrl-C reaches the command, too. A signal that ends this process's job is passed on,
-    and the command is waited for, because it may have to clean up.
-
-    Args:
-        argv: The executable and its arguments. Never a shell string.
-
-        quiet: Whether standard output of the command goes to standard error.
-
-    Returns:
-        The exit status (negative: the signal that ended the command), and whether
-        Ctrl-C or a job signal was received.
-    """
-    process: subprocess.Popen[bytes] | None = None
-    received: list[int] = []
-
-    def pass_on(number: int, _: object) -> None:
-        received.append(number)
-        if process is not None:
-            process.send_signal(number)
-
-    with ending_signals(pass_on):
-        process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
-        # Signals received while the command was being started.
-        for number in received:
-            process.send_signal(number)
-        interrupted = False
-        with _guarded("TERM", str(process.pid)):
-            while True:
-                try:
-                    return process.wait(), interrupted or bool(received)
-                except KeyboardInterrupt:
-                    # The command has received Ctrl-C, too, and cleans up.
-                    interrupted = True
-
-
 class _GuardedProcess:
     """A process whose group is killed by `end`, and also when this process dies."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._guard = contextlib.ExitStack()
-        self._guard.enter_context(_group_guarded(process))
+        self._guard.enter_context(_groupguarded(process))
 
     @property
     def exit_code(self) -> int | None:
@@ -338,65 +230,6 @@ class _GuardedProcess:
         if self.exit_code is None:
             _end_group(self._process)
         self._guard.close()
-
-
-class _TakenProcess:
-    """
-    A process that was begun earlier, with what is used here of Popen.
-
-    It keeps a standard stream open until its end, as any Python does.
-    """
-
-    stdin = None
-
-    def __init__(self, begun: BegunProcess) -> None:
-        self.pid = begun.pid
-        self.returncode: int = 0
-        self.stdout, self.stderr = (os.fdopen(n, "rb", 0) for n in begun.take())
-        self._contents = {self.stdout: bytearray(), self.stderr: bytearray()}
-        self._is_waited_for = False
-
-    def communicate(
-        self, _: bytes = b"", timeout: float | None = None
-    ) -> tuple[bytes, bytes]:
-        """Return both streams at the end of the process."""
-        # Imported while the process works.
-        from pytest_gpuperf.collect.clock import NS_PER_S, SystemClock
-
-        begin_ns = SystemClock.now_ns()
-        with selectors.DefaultSelector() as selector:
-            for stream in self._contents:
-                if not stream.closed:
-                    selector.register(stream, selectors.EVENT_READ, stream)
-            while selector.get_map():
-                passed_s = (SystemClock.now_ns() - begin_ns) / NS_PER_S
-                rest_s = None if timeout is None else timeout - passed_s
-                ready = selector.select(rest_s)
-                if not ready:
-                    raise subprocess.TimeoutExpired((), timeout or 0.0)
-                for key, _mask in ready:
-                    self._read(key.data, selector)
-        self.wait()
-        stdout, stderr = map(bytes, self._contents.values())
-        return stdout, stderr
-
-    def wait(self) -> None:
-        """Wait for the end of the process, whose exit status is then known."""
-        if not self._is_waited_for:
-            _, status = os.waitpid(self.pid, 0)
-            self._is_waited_for = True
-            self.returncode = os.waitstatus_to_exitcode(status)
-
-    def kill(self) -> None:
-        """Kill the process."""
-        os.kill(self.pid, signal.SIGKILL)
-
-    def _read(self, stream: FileIO, selector: selectors.BaseSelector) -> None:
-        part = os.read(stream.fileno(), _PART_BYTES)
-        self._contents[stream] += part
-        if not part:
-            selector.unregister(stream)
-            stream.close()
 
 
 _INSTALL = "install {0} or put it on PATH"
@@ -450,14 +283,14 @@ def _started(
         raise CollectorUnavailableError(message, remedy=remedy) from error
 
 
-def _group_guarded(
-    process: subprocess.Popen[bytes] | _TakenProcess,
+def _groupguarded(
+    process: subprocess.Popen[bytes] | TakenProcess,
 ) -> contextlib.AbstractContextManager[None]:
-    return _guarded("KILL", f"-{process.pid}")
+    return guarded("KILL", f"-{process.pid}")
 
 
 @contextlib.contextmanager
-def _guarded(name: str, target: str) -> Iterator[None]:
+def guarded(name: str, target: str) -> Iterator[None]:
     """
     Send a signal if this process dies inside the block.
 
@@ -488,7 +321,7 @@ def _guarded(name: str, target: str) -> Iterator[None]:
         guard.communicate(b"\n")
 
 
-def _end_group(process: subprocess.Popen[bytes] | _TakenProcess) -> None:
+def _end_group(process: subprocess.Popen[bytes] | TakenProcess) -> None:
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

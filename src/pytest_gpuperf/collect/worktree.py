@@ -20,8 +20,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.runner import Finished, Runner, ending
+from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.signals import ending
 from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
 from pytest_gpuperf.model.frozen import Frozen
 

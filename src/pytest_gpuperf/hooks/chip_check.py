@@ -12,10 +12,13 @@ from pytest_gpuperf import options
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.hooks import command_line
 from pytest_gpuperf.measure.counters import (
+    CuptiCounters,
     cache_control_of,
     counter_metrics,
     made_of,
+    may_count_here,
 )
 from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.pipeline.isolation import CounterRequest
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.measure.timing import TimingMeasurer
 
 _CHECK = pytest.StashKey["ChipCheck"]()
 
@@ -133,7 +137,43 @@ class ChipCheck:
         return [escape(replay_sentence(self._catalogue.chip, groups))]
 
 
-def counter_requests(
+def count(
+    config: pytest.Config,
+    site: Site,
+    measurer: TimingMeasurer,
+    tests: Sequence[tuple[pytest.Item, str, Plan]],
+) -> None:
+    """
+    Set the counters of a measurer, which are collected before the tests run or with them.
+
+    Args:
+        config: The pytest config.
+
+        site: Knows the device, and the collectors that the run names.
+
+        measurer: The measurer of this process.
+
+        tests: The tests that measure, with their ids and plans.
+    """
+    requests = _requests(tests, site)
+    if not requests:
+        return
+    from pytest_gpuperf.pipeline.profile import counted, refused
+
+    refusal = refused(site)
+    if refusal is not None and may_count_here(site.config.collectors, site.device()):
+        measurer.counters = CuptiCounters(site, measurer.observers, instead_of=refusal)
+        return
+    measurer.counters = counted(
+        site,
+        command_line(config),
+        requests,
+        announce=functools.partial(_announce, config),
+        in_block=measurer.in_block,
+    )
+
+
+def _requests(
     tests: Sequence[tuple[pytest.Item, str, Plan]], site: Site
 ) -> list[CounterRequest]:
     """
@@ -171,7 +211,7 @@ def never_runs(item: pytest.Item) -> bool:
     )
 
 
-def announce(config: pytest.Config, count: int) -> None:
+def _announce(config: pytest.Config, count: int) -> None:
     """Print how many tests are counted in a separate process."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):

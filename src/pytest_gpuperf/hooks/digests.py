@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_gpuperf.model.record import Record
-
-# For these types, pytest builds the id from the value itself.
-_IN_IDS = frozenset({int, float, bool, complex, bytes, type(None)})
-_NUMBERED_LAMBDA = re.compile(r"<lambda>\d+")
 
 
 class Digests(Frozen, frozen=True, kw_only=True):
@@ -59,12 +54,15 @@ def digests_of(item: pytest.Item) -> Digests:
     parameter values.
     """
     function = function_digest(getattr(item, "function", None))
-    if getattr(item, "callspec", None) is None:
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
         return Digests(function=function)
+    from pytest_gpuperf.collect.parameters import positional_id
+
     return Digests(
         parameters=parameters_of(item),
         function=function,
-        positional_id=_positional_id(item),
+        positional_id=positional_id(callspec.id, callspec.params),
     )
 
 
@@ -106,25 +104,3 @@ def _checkout(config: ref[pytest.Config]) -> tuple[str, ...]:
     checkout = config_of(config()).checkout  # type: ignore[arg-type] # The item holds it.
     spellings = (checkout.root, *checkout.spellings)
     return tuple(text for text in spellings if len(text) > 1)  # "/" is no checkout.
-
-
-def _positional_id(item: pytest.Item) -> str:
-    """
-    Return the part of a test's id that counts a position, or "".
-
-    pytest builds this part from the name of the argument and a number if a value has no
-    text of its own, as `shape0`.
-    """
-    callspec = item.callspec  # type: ignore[attr-defined] # Of a parametrized function.
-    text = callspec.id
-    parts = text.split("-")
-    for name, value in callspec.params.items():
-        if type(value) in _IN_IDS:
-            continue
-        for part in parts:
-            counts = part.startswith(name) and part[len(name) :].isdecimal()
-            # A parameter may be the text "shape0" itself.
-            if counts and not (isinstance(value, str) and value == part):
-                return str(part)
-    numbered = _NUMBERED_LAMBDA.search(text)
-    return "" if numbered is None else numbered[0]

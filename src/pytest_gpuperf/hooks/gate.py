@@ -36,6 +36,7 @@ from pytest_gpuperf.settings import config_of
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from pytest_gpuperf.hooks.progress import ComparisonLine
     from pytest_gpuperf.model.change import Progress
 
 # Attributes that xdist sets on an arriving report and reads in its own hooks.
@@ -97,9 +98,7 @@ class Gate:
         self.suite.opened = config.stash.get(options.OPENED, None)
         self.suite.site.revision = config.stash.get(options.REVISION, None)
         self.suite.looked_into = partial(options.looked_into, config)
-        self._line_open = False
-        # Progress texts already printed in a log.
-        self._told: set[str] = set()
+        self._comparison: ComparisonLine | None = None
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
         # Ids of tests with a failed subtest.
@@ -330,7 +329,8 @@ class Gate:
             except BaselineError as error:
                 self.suite.lose_store(error)
                 self._shifts = steps.decide(self.suite, self._announce)
-            self._end_line()
+            if self._comparison is not None:
+                self._comparison.end()
         except BaseException as error:
             self.abandon(error)
             raise
@@ -378,27 +378,15 @@ class Gate:
         reporter.flush()
 
     def _tell(self, progress: Progress) -> None:
-        """Print the progress of a comparison, on a terminal always over the same line."""
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None or reporter.verbosity < 0:
-            return
-        from pytest_gpuperf.report import notices
+        """Print the progress of a comparison, of which most runs have none."""
+        if self._comparison is None:
+            reporter = self.config.pluginmanager.getplugin("terminalreporter")
+            if reporter is None or reporter.verbosity < 0:
+                return
+            from pytest_gpuperf.hooks.progress import ComparisonLine
 
-        text = notices.comparison_line(progress)
-        if reporter.isatty:
-            reporter.rewrite(text[: _width(reporter) - 1], erase=True)
-            self._line_open = True
-            if progress.looked:
-                self._end_line()
-        elif progress.looked or (progress.text and text not in self._told):
-            reporter.write_line(text)
-            self._told.add(text)
-
-    def _end_line(self) -> None:
-        reporter = self.config.pluginmanager.getplugin("terminalreporter")
-        if self._line_open and reporter is not None:
-            reporter.line("")
-        self._line_open = False
+            self._comparison = ComparisonLine(reporter, lambda: _width(reporter))
+        self._comparison.tell(progress)
 
     def _release(self) -> None:
         """Log the held tests. A failure is expected if an xfail mark expects it."""

@@ -24,11 +24,10 @@ from pytest_gpuperf.errors import (
     MetricUnavailableError,
     PerfAssertionError,
     ReportError,
-    UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.answer import Answer
-from pytest_gpuperf.hooks import RAN, command_line, outcomes
+from pytest_gpuperf.hooks import RAN, outcomes
 from pytest_gpuperf.hooks.digests import (
     Digests,
     digests_of,
@@ -48,8 +47,7 @@ from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
-from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.pipeline.memory import Memory, slugs_of_machine
+from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.terminal import machine_line, start_lines
 from pytest_gpuperf.settings import config_of
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from pytest_gpuperf.collect.clock import Clock
+    from pytest_gpuperf.config import Plan
     from pytest_gpuperf.fixture.values import Ledger
     from pytest_gpuperf.hooks.progress import LiveLine
     from pytest_gpuperf.model.record import RecordKey
@@ -70,7 +69,7 @@ _NO_VALUES = "got empty parameter set"
 
 
 def _count_before(
-    session: pytest.Session,
+    config: pytest.Config,
     bench: Bench,
     tests: Sequence[tuple[pytest.Item, MarkedTest]],
 ) -> None:
@@ -78,7 +77,7 @@ def _count_before(
     Set the counters of a bench before the tests run.
 
     Args:
-        session: The session.
+        config: The pytest config.
 
         bench: The bench of this process.
 
@@ -88,7 +87,6 @@ def _count_before(
     if not isinstance(measurer, TimingMeasurer):
         return
     is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
-    # Nearly all runs return here, before anything is loaded.
     by_limit = any(map(is_counter, site.expected.judged))
     asking = [
         item
@@ -98,29 +96,12 @@ def _count_before(
     ]
     if not (is_named or asking):
         return
-    from pytest_gpuperf.hooks.chip_check import announce, counter_requests, never_runs
+    # Nearly no run gets here.
+    from pytest_gpuperf.hooks.chip_check import count, never_runs
 
-    if not is_named and all(map(never_runs, asking)):
-        return
-    requests = counter_requests(
-        [(item, test.test_id, test.plan) for item, test in tests], site
-    )
-    if not requests:
-        return
-    from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
-    from pytest_gpuperf.pipeline.profile import counted, refused
-
-    refusal = refused(site)
-    if refusal is not None and may_count_here(site.config.collectors, site.device()):
-        measurer.counters = CuptiCounters(site, measurer.observers, instead_of=refusal)
-        return
-    measurer.counters = counted(
-        site,
-        command_line(session.config),
-        requests,
-        announce=lambda count: announce(session.config, count),
-        in_block=measurer.in_block,
-    )
+    if is_named or not all(map(never_runs, asking)):
+        plans = [(item, test.test_id, test.plan) for item, test in tests]
+        count(config, site, measurer, plans)
 
 
 def _judged(tests: Sequence[MarkedTest]) -> tuple[str, ...]:
@@ -468,7 +449,7 @@ class Measuring:
         if not (broken or options.only_shows(session.config)):
             self._by_item = {id(item): test for item, test in self._marked}
             self._prepare()
-            _count_before(session, self.bench, self._marked)
+            _count_before(session.config, self.bench, self._marked)
         return (yield)
 
     def _prepare(self) -> None:
@@ -482,6 +463,10 @@ class Measuring:
         # The measurements of other tests are decoded from the text of their reports.
         if not all(map(self._may_change, tests)):
             codec.load_types(Measured)
+        limited = [1 for test in tests if self._checks_limits(test.plan)]
+        if limited:  # They are judged while tests run.
+            import pytest_gpuperf.hooks.limits
+            import pytest_gpuperf.judge.limit
         replays = site.config.replay is not None
         if replays or site.config.disable or not site.expected.test_ids:
             return
@@ -499,27 +484,17 @@ class Measuring:
             read_functions([item for item, _ in self._marked])
         # A test may ask for a value that is missing, or compare one, with no descriptor left.
         import pytest_gpuperf.hooks.asserts
-        import pytest_gpuperf.judge.selection
+        import pytest_gpuperf.judge.selection  # noqa: F401 - loaded in time
 
         if not self.judging:
             return
         # A worker gets the commit from its controller.
         if not self.in_worker_process:
             _ = site.session
-        if [1 for test in tests if test.plan.limits or test.plan.min_grade]:
-            # These judge while a test runs.
-            import pytest_gpuperf.hooks.failures
-            import pytest_gpuperf.judge.limit
-            import pytest_gpuperf.pipeline.verdicts  # noqa: F401 - loaded in time
+        if limited:
+            from pytest_gpuperf.hooks.limits import read_stored
 
-            device = site.device()
-            gpu_name = None if device is None else device.name
-            self.memory.require(site.expected.judged)
-            for test in tests:
-                self.memory.learn(test.test_id, test.key)
-            # The first test that needs the store fails with this error.
-            with suppress(GpuPerfError):
-                self.memory.read(slugs_of_machine(site.environment, gpu_name))
+            read_stored(tests, site, self.memory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -568,6 +543,10 @@ class Measuring:
                 advise=partial(_advice, item),
             )
         return test.fixture
+
+    def _checks_limits(self, plan: Plan) -> bool:
+        limited = bool(plan.limits or plan.min_grade)
+        return limited and self.judging and not self.bench.site.config.disable
 
     def _may_change(self, test: MarkedTest) -> bool:
         if test.may_change is None:
@@ -677,91 +656,11 @@ class Measuring:
             test.in_body, self._ledger = False, None
         if references is not None:
             references.after()
-        limited = bool(plan.limits or plan.min_grade)
-        if limited and self.judging and not self.bench.site.config.disable:
-            try:
-                verdicts = self._judge_limits(test, gpuperf.ledger)
-            except UnitError as error:
-                # The mistake is in the marker. A traceback would show the plugin's own code.
-                raise pytest.fail.Exception(_of_limit(error), pytrace=False) from None
-            test.verdicts = verdicts
-            missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
-            if missed:
-                text = self._missed_text(gpuperf.ledger, verdicts)
-                raise PerfAssertionError(text, verdict=missed[0])
+        if self._checks_limits(plan):
+            from pytest_gpuperf.hooks.limits import check
+
+            check(test, gpuperf.ledger, self.bench.site.config, self.memory)
         return result
-
-    def _judge_limits(self, test: MarkedTest, ledger: Ledger) -> tuple[Verdict, ...]:
-        """
-        Return a verdict per limit of a test.
-
-        Raises:
-            UnitError: The unit of a limit differs from the unit of the recorded number.
-        """
-        plan, test_id = test.plan, test.test_id
-        if not (plan.limits or plan.min_grade):
-            return ()
-        from pytest_gpuperf.pipeline.verdicts import judge_limits
-
-        self.memory.learn(test_id, test.key)
-        records = (test.digests or _UNKNOWN).of(ledger.records)
-        if not records:
-            from pytest_gpuperf.hooks.failures import record_of_nothing
-
-            records = [record_of_nothing(test_id, plan, ledger.raised)]
-        verdicts = judge_limits(
-            plan,
-            test_id,
-            records,
-            self.memory,
-            grades=self.bench.site.config.grades,
-        )
-        if test.typed:
-            verdicts = tuple(replace(v, typed=test.typed) for v in verdicts)
-        return verdicts
-
-    def _missed_text(self, ledger: Ledger, verdicts: Sequence[Verdict]) -> str:
-        missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
-        keys = {verdict.key for verdict in missed}
-        perfs = [p for p in ledger.perfs if p.ended and p.record.key in keys]
-        unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
-        verdicts = [*missed, *unread]
-        from pytest_gpuperf.hooks.failures import failure_text
-
-        return failure_text(verdicts, self.bench.site.config, perfs)
-
-    def _judge_what_ended_early(self, ended: _Ended) -> None:
-        """
-        Check the limits of a test that measured before a skip or a missing value.
-
-        A missed limit fails the test, unless an xfail mark expects that. A
-        unittest.TestCase gets here without an exception in its call.
-        """
-        config, test = self.bench.site.config, ended.test
-        ledger, report = ended.ledger, ended.report
-        lacked = outcomes.lacked_a_value(ended.call)
-        if not (lacked or report.skipped):
-            return
-        if config.disable or not (self.judging and ledger.records):
-            return
-        try:
-            verdicts = test.verdicts or self._judge_limits(test, ledger)
-        except UnitError as error:
-            outcomes.fail(report, _of_limit(error))
-            return
-        # The skip already says that values are missing.
-        if not lacked:
-            verdicts = tuple(v for v in verdicts if v.outcome is not Outcome.UNMEASURED)
-        test.verdicts = verdicts
-        expected = report.__dict__.get("gpuperf_expects", False)
-        if not expected and any(v.outcome is Outcome.FAILED for v in verdicts):
-            from pytest_gpuperf.hooks.failures import ending_text
-
-            ending = ending_text(report, ended.call)
-            text = self._missed_text(ledger, verdicts)
-            outcomes.fail(report, "\n".join(filter(None, (text, ending))))
-            # Reported as a failure of the test, because its setup has no error to repair.
-            report.when = "call"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -821,7 +720,17 @@ class Measuring:
                     for kind in kinds
                 )
                 report.gpuperf_expects = expects  # type: ignore[attr-defined] # our own
-            self._judge_what_ended_early(ended)
+            if self._checks_limits(ended.test.plan):
+                from pytest_gpuperf.hooks.limits import check_what_ended_early
+
+                check_what_ended_early(
+                    ended.test,
+                    ended.ledger,
+                    ended.report,
+                    ended.call,
+                    config=self.bench.site.config,
+                    memory=self.memory,
+                )
         self._attach(ended)
 
     def _attach(self, ended: _Ended) -> None:
@@ -935,10 +844,6 @@ def _refused(error: MetricUnavailableError) -> Unmeasured:
         reason=error.reason,
         remedy=error.remedy,
     )
-
-
-def _of_limit(error: UnitError) -> str:
-    return f"limit {escape(str(error))}"
 
 
 def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:

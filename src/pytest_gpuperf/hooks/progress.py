@@ -1,4 +1,4 @@
-"""What a terminal shows while a long measurement runs."""
+"""What a terminal shows while a long measurement or a comparison runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from os import environ
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
-from pytest_gpuperf.report.notices import slow_line
+from pytest_gpuperf.report.notices import comparison_line, slow_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
+    from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.model.record import RecordKey
 
 # A shorter measurement needs no live line.
@@ -72,6 +73,44 @@ class LiveLine:
         """Erase the line if it was written."""
         if self._written_ns:
             self._write(_ERASE)
+
+
+class ComparisonLine:
+    """
+    The progress of comparisons, on a terminal always over the same line.
+
+    Args:
+        reporter: The terminal.
+
+        width: Returns the number of characters in a line of the terminal.
+    """
+
+    def __init__(
+        self, reporter: pytest.TerminalReporter, width: Callable[[], int]
+    ) -> None:
+        self._reporter = reporter
+        self._width = width
+        self._is_open = False
+        # Texts already printed in a log.
+        self._told: set[str] = set()
+
+    def tell(self, progress: Progress) -> None:
+        """Print the progress of a comparison."""
+        text = comparison_line(progress)
+        if self._reporter.isatty:
+            self._reporter.rewrite(text[: self._width() - 1], erase=True)
+            self._is_open = True
+            if progress.looked:
+                self.end()
+        elif progress.looked or (progress.text and text not in self._told):
+            self._reporter.write_line(text)
+            self._told.add(text)
+
+    def end(self) -> None:
+        """End the line, if it was written over."""
+        if self._is_open:
+            self._reporter.line("")
+        self._is_open = False
 
 
 def live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:

@@ -19,7 +19,6 @@ from pytest_gpuperf.collect.devices import (
     query_devices,
     same_device,
 )
-from pytest_gpuperf.collect.expected import read_expected, write_expected
 from pytest_gpuperf.collect.registry import (
     DEVICE_COLLECTORS,
     DEVICE_TIMERS,
@@ -69,6 +68,10 @@ if TYPE_CHECKING:
 
 # In a folder known to all processes of a run.
 _REMARKS = "remarks.txt"
+# Of the process that judges.
+_MAIN = "main"
+# What a process that has not collected expects.
+_NOTHING = Expected()
 
 
 class ProcessIdentity(Frozen, frozen=True, kw_only=True):
@@ -97,7 +100,7 @@ class ProcessIdentity(Frozen, frozen=True, kw_only=True):
     """
 
     session: Session
-    writer: str = "main"
+    writer: str = _MAIN
     role: Role = Role.MAIN
     process_index: int = 0
     spool: str | None = None
@@ -147,7 +150,8 @@ class Site:
         self.runner = runner
         self.runtime = runtime
         self._query = query
-        self.expected = Expected()
+        self.expected = _NOTHING
+        self._in_worker = identity.writer != _MAIN
         self.foreign_host: Host | None = None
         self.revision: sessions.Revision | None = None
         # Collectors (and the lock) that failed, by name.
@@ -497,13 +501,19 @@ class Site:
         self.expected = expected
         # From now on cupti-python may load it.
         self._own = surroundings.not_loaded()
-        if self.identity.expected is not None:
+        if self.identity.expected is not None and self._in_worker:
+            from pytest_gpuperf.collect.expected import write_expected
+
             write_expected(self.identity.expected, self.identity.writer, expected)
 
     def all_expected(self) -> Expected:
         """Return the tests that all processes of the run are going to measure."""
-        if self.expected.test_ids or self.identity.expected is None:
+        # A main process that collects has no workers.
+        is_alone = self.expected is not _NOTHING and not self._in_worker
+        if is_alone or self.expected.test_ids or self.identity.expected is None:
             return self.expected
+        from pytest_gpuperf.collect.expected import read_expected
+
         return read_expected(self.identity.expected)
 
     def need(self, collector: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.memory import fits_on_device, release_unused
-from pytest_gpuperf.collect.runner import ending_signals, signal_name
+from pytest_gpuperf.collect.signals import ending_signals, signal_name
 from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
 from pytest_gpuperf.collect.memory import fits_in_memory
-from pytest_gpuperf.collect.runner import ending
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.signals import ending
 from pytest_gpuperf.collect.timing.sampling import SLOW_S
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, DeviceHeldError

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.collect.launcher import unproven
-from pytest_gpuperf.collect.runner import signal_name, start_remedy
+from pytest_gpuperf.collect.runner import start_remedy
 from pytest_gpuperf.collect.scratch import ScratchFolder
+from pytest_gpuperf.collect.signals import signal_name
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,

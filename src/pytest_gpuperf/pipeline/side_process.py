@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import loaded_files, redirection
 from pytest_gpuperf.collect.loaded_files import content_digest, digest_of
-from pytest_gpuperf.collect.runner import ending, signal_name
 from pytest_gpuperf.collect.scratch import user_cache
+from pytest_gpuperf.collect.signals import ending, signal_name
 from pytest_gpuperf.errors import (
     CollectorFailedError,
     CollectorTimeoutError,

@@ -20,7 +20,7 @@ from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.loaded_files import FileRecorder
 from pytest_gpuperf.collect.opened_files import environments_in
 from pytest_gpuperf.collect.redirection import inside
-from pytest_gpuperf.collect.runner import largest_file_bytes
+from pytest_gpuperf.collect.signals import largest_file_bytes
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import RevisionError, SidesRefusedError
 from pytest_gpuperf.model.change import Side

@@ -23,9 +23,9 @@ from pytest_gpuperf.collect.runner import (
     LiveProcess,
     ProcessRunner,
     Runner,
-    ending,
     start_remedy,
 )
+from pytest_gpuperf.collect.signals import ending
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
 AMPLE_S = 60.0
@@ -327,7 +327,7 @@ def test_a_parent_that_is_killed_leaves_nothing_running(
 # runs in its place what tells its id, and tidies up when it is asked to end
 PLACE = """
 import sys
-from pytest_gpuperf.collect.runner import run_here
+from pytest_gpuperf.collect.signals import run_here
 print(run_here([sys.executable, "-c", *sys.argv[1:]]))
 """
 TIDIES_UP = """

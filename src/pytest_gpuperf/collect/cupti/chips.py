@@ -32,12 +32,14 @@ from pytest_gpuperf.collect.cupti.nvperf import (
     struct_size,
 )
 from pytest_gpuperf.collect.devices import (
-    ORDER_REMEDY,
-    UNORDERED,
     DeviceQuery,
     choose_device,
-    order_is_known,
     query_devices,
+)
+from pytest_gpuperf.collect.listed_devices import (
+    ORDER_REMEDY,
+    UNORDERED,
+    order_is_known,
 )
 from pytest_gpuperf.errors import ConfigError, UnknownMetricError
 from pytest_gpuperf.model.counters import ChipEntry
@@ -105,7 +107,7 @@ def chip_measured(
     chosen = choose_device(query, device, environment).device
     if chosen is None:
         return None
-    if device is None and not order_is_known(query, environment):
+    if device is None and not order_is_known(query.devices, environment):
         remedy = f"{ORDER_REMEDY}, or name the chip: --gpuperf-chip=GH100"
         raise ConfigError(UNORDERED, remedy=remedy)
     # A MIG instance has the chip of its GPU.

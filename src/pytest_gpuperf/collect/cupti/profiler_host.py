@@ -31,7 +31,8 @@ from pytest_gpuperf.collect.cupti.metric_host import (
     require_driver,
     single_pass_sets,
 )
-from pytest_gpuperf.collect.runner import ProcessRunner, ending
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.signals import ending
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,
