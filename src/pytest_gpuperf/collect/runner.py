@@ -171,7 +171,7 @@ class ProcessRunner:
         else:
             process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
-            with _groupguarded(process):
+            with _group_guarded(process):
                 if self._while_running is not None:
                     self._while_running()
                 stdout, stderr = process.communicate(stdin, timeout=timeout_s)
@@ -218,7 +218,7 @@ class _GuardedProcess:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._guard = contextlib.ExitStack()
-        self._guard.enter_context(_groupguarded(process))
+        self._guard.enter_context(_group_guarded(process))
 
     @property
     def exit_code(self) -> int | None:
@@ -283,7 +283,7 @@ def _started(
         raise CollectorUnavailableError(message, remedy=remedy) from error
 
 
-def _groupguarded(
+def _group_guarded(
     process: subprocess.Popen[bytes] | TakenProcess,
 ) -> contextlib.AbstractContextManager[None]:
     return guarded("KILL", f"-{process.pid}")
