@@ -84,7 +84,7 @@ class DatabaseStore:
             return self._slugs(engine)
 
     def heads(self) -> Collection[Session]:
-        """Return the sessions of all slugs, in any order, without their values."""
+        """Return the sessions of all slugs, in any order, without values."""
         with self._reading() as engine:
             if engine is None:
                 return ()
@@ -97,7 +97,7 @@ class DatabaseStore:
     def contents(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Sequence[SessionContent]:
-        """Return the sessions that count, in any order, without their values."""
+        """Return the sessions that count, in any order, without values."""
         with self._reading() as engine:
             if engine is None:
                 return ()
@@ -116,7 +116,7 @@ class DatabaseStore:
     def names(
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
-        """Return the stored measurements, without their sessions."""
+        """Return the stored measurements, without sessions."""
         with self._reading() as engine, collector_paused():
             if engine is None:
                 return {}
@@ -163,7 +163,7 @@ class DatabaseStore:
 
     def of_run(self, slug: str, run: str) -> dict[Session, set[RecordKey]]:
         """
-        Return the sessions of a run with their measurements, without their values.
+        Return the sessions of a run with measurements, without values.
 
         Args:
             slug: The kind of machine.
@@ -247,7 +247,7 @@ class DatabaseStore:
 
     def prune(self, newest_count: int, *, dry_run: bool) -> dict[str, int]:
         """
-        Remove values that no comparison uses any more, and their details.
+        Remove values and details that no comparison uses any more.
 
         The owner of the tables may do that. The sessions themselves stay, so that one
         that is sent again is known.

@@ -57,7 +57,7 @@ def row_texts(
     keyed_by: KeyedBy,
 ) -> list[str]:
     """
-    Return the rows of some records, with their checksums.
+    Return the rows of some records, with checksums.
 
     Args:
         section: The name of the section.

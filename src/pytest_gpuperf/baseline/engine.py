@@ -96,7 +96,7 @@ class Engine(Protocol):
         """
 
     def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that commits its changes, or rolls back after an exception."""
+        """Return a context that commits changes, or rolls back after an exception."""
 
     def schema(self) -> int | None:
         """Return the number of the tables, or None if there are none."""
@@ -230,7 +230,7 @@ class SqliteEngine:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context that commits its changes, or rolls back after an exception."""
+        """Return a context that commits changes, or rolls back after an exception."""
         with self._errors():
             self._rows_of("BEGIN IMMEDIATE")
         try:

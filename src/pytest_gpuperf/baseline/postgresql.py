@@ -164,7 +164,7 @@ class PostgresqlEngine:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Return a context that commits its changes, or rolls back after an exception."""
+        """Return a context that commits changes, or rolls back after an exception."""
         with self._errors(), self._connection.transaction():
             yield
 

@@ -60,13 +60,13 @@ class Store(Protocol):
         """Return the slugs that have sessions, sorted."""
 
     def heads(self) -> Collection[Session]:
-        """Return the sessions of all slugs, in any order, without their values."""
+        """Return the sessions of all slugs, in any order, without values."""
 
     def contents(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Sequence[SessionContent]:
         """
-        Return the sessions that count, in any order, without their values.
+        Return the sessions that count, in any order, without values.
 
         Args:
             slug: The device. An unknown device has no sessions.
@@ -108,7 +108,7 @@ class Store(Protocol):
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
         """
-        Return the stored measurements, without their sessions.
+        Return the stored measurements, without sessions.
 
         Args:
             slug: The device. An unknown device has no measurements.

@@ -264,7 +264,7 @@ class SessionReader:
         return {key: records for key, records in of_key if records}
 
     def heads(self, slug: str) -> list[Session]:
-        """Return the sessions of a slug, without their values."""
+        """Return the sessions of a slug, without values."""
         statement = (
             "SELECT s.content FROM session s JOIN part p ON p.session = s.arrival "
             "WHERE p.kind = ?"
@@ -277,7 +277,7 @@ class SessionReader:
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> list[SessionContent]:
         """
-        Return the newest and oldest sessions of a slug, without their values.
+        Return the newest and oldest sessions of a slug, without values.
 
         A test whose level was accepted is read with its values, which tell whether the
         session still counts.
@@ -364,7 +364,7 @@ class SessionReader:
                 yield setting_of(content).facts
 
     def of_run(self, slug: str, run: str) -> dict[Session, set[RecordKey]]:
-        """Return the sessions of a run with their measurements, without their values."""
+        """Return the sessions of a run with measurements, without values."""
         rows = self._engine.rows(
             "SELECT DISTINCT v.session, v.test FROM session s "
             "JOIN part p ON p.session = s.arrival "

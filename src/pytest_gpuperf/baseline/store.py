@@ -114,7 +114,7 @@ _Sessions = dict[RecordKey, tuple[StoredRecord, ...]]
 
 def file_name(module: str) -> str:
     """
-    Return the file name of a module, unique for each module.
+    Return the unique file name of a module.
 
     Args:
         module: The path of a test file as test ids have it, or any other text.
@@ -544,7 +544,7 @@ class _FileStore(ABC):
         return {slug: aside.load(slug) for slug in aside.slugs()}
 
     def heads(self) -> Collection[Session]:
-        """Return the sessions of all slugs, in any order, without their values."""
+        """Return the sessions of all slugs, in any order, without values."""
         heads: dict[str, Session] = {}
         for path in self._files():
             # A damaged file does not concern the other modules.
@@ -556,7 +556,7 @@ class _FileStore(ABC):
     def contents(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Sequence[SessionContent]:
-        """Return the sessions that count, in any order, without their values."""
+        """Return the sessions that count, in any order, without values."""
         # Only the commands about sessions need it.
         from pytest_gpuperf.baseline.contents import contents_of, joined_contents
 
@@ -624,7 +624,7 @@ class _FileStore(ABC):
         return sessions
 
     def write_all(self, changes: Mapping[str, Sequence[StoreChange]]) -> None:
-        """Apply the changes of several slugs, one after the other."""
+        """Apply the changes of several slugs in order."""
         for slug, of_slug in changes.items():
             self.write(slug, of_slug)
 
@@ -632,7 +632,7 @@ class _FileStore(ABC):
     def names(
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
-        """Return the stored measurements, without their sessions."""
+        """Return the stored measurements, without sessions."""
 
     @abstractmethod
     def _by_file(
@@ -689,7 +689,7 @@ class DirectoryStore(_FileStore):
     def names(
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
-        """Return the stored measurements, without their sessions."""
+        """Return the stored measurements, without sessions."""
         names: dict[RecordKey, NamedBy] = {}
         for path, _ in self._paths(slug, modules):
             with self._left_out(path):
@@ -899,7 +899,7 @@ class SingleFileStore(_FileStore):
     def names(
         self, slug: str, modules: Collection[str] | None = None
     ) -> Mapping[RecordKey, NamedBy]:
-        """Return the stored measurements, without their sessions."""
+        """Return the stored measurements, without sessions."""
         names = self._reader.names(self._path).get(slug, {})
         if modules is None:
             return names

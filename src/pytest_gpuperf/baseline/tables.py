@@ -423,7 +423,7 @@ def value_like(
 
 def check_value(number: object, half_width: object, packed: bytes | None) -> None:
     """
-    Check the columns of a value, without its record.
+    Check the columns of a value without the record.
 
     Raises:
         ValueError: They cannot be read.

@@ -136,7 +136,7 @@ def _unsent() -> list[str]:
 
 
 def prune(arguments: argparse.Namespace) -> int:
-    """Remove old sessions of a database, as its owner."""
+    """Remove old sessions of a database, as the owner."""
     least = SESSION_LIMIT
     if arguments.sessions < least:
         message = f"--sessions={arguments.sessions} is less than comparisons use"
@@ -174,7 +174,7 @@ def _database(place: str, *, create: bool = False) -> DatabaseStore:
 
 
 def migrate(arguments: argparse.Namespace) -> int:
-    """Create the tables of a database, as its owner."""
+    """Create the tables of a database, as the owner."""
     store = _database(arguments.store, create=True)
     created = store.migrate()
     shown = masked(arguments.store)

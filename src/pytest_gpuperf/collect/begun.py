@@ -1,7 +1,7 @@
 """A process that is started before the modules that wait for it are imported.
 
 `runner` imports subprocess, threading and more, which takes 20 ms. A process of `begin`
-works meanwhile, and `ProcessRunner` takes it over if it is asked for the same command.
+works at the same time. `ProcessRunner` takes it over if a run asks for the same command.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class BegunProcess:
         cwd: str | None,
         stdin: bytes,
     ) -> bool:
-        """Return True if nobody has taken the process, and the same one is asked for."""
+        """Return True if the process is still to be taken, and a run asks for the same command."""
         is_same = (self.argv, self.env) == (tuple(argv), env)
         return is_same and cwd is None and not stdin and not self._is_taken
 
     def take(self) -> TakenProcess:
-        """Return the process to whoever waits for it from now on."""
+        """Return the process for a caller that waits for the end."""
         self._is_taken = True
         return TakenProcess(self.pid, self._streams)
 
     def end(self) -> None:
-        """Kill the group, unless somebody has taken the process."""
+        """Kill the group, unless the process was taken."""
         if self._is_taken:
             return
         import signal
@@ -78,7 +78,7 @@ class BegunProcess:
 
 class TakenProcess:
     """
-    A process that somebody waits for, with what the runner uses of Popen.
+    A taken process, with the part of Popen's interface that the runner uses.
 
     It keeps a standard stream open until its end, as any Python does.
 

@@ -107,7 +107,7 @@ class CudaRuntime:
         self._primaries: dict[int, int] = {}
 
     def active(self) -> bool:
-        """Return True if this process uses a device, and find all devices in use."""
+        """Return True if the process uses a device, and find all devices in use."""
         if self._driver is None:
             self._driver = self._find()
             if self._driver is None:  # The usual case of a run without a device.

@@ -46,7 +46,7 @@ def query_devices(
     nvml: ModuleType | None = None, *, library: str = "libnvidia-ml.so.1"
 ) -> DeviceQuery:
     """
-    List the NVIDIA GPUs of this machine, in the driver's order.
+    List the NVIDIA GPUs of the machine, in the driver's order.
 
     Args:
         nvml: The NVML binding, or None to import pynvml.

@@ -63,7 +63,7 @@ def parameters_digest(
     parameters: Mapping[str, object], checkout: Iterable[str] = ()
 ) -> str | None:
     """
-    Return the digest of a test's parameters, or None if it has none.
+    Return the digest of a test's parameters, or None without parameters.
 
     Args:
         parameters: Value by name.

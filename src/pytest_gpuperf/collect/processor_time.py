@@ -14,7 +14,7 @@ _PAGE_BYTES = 4096  # The most that the system returns at once.
 
 
 def of_threads_ns(native_ids: Iterable[int]) -> int:
-    """Return the processor time of some threads of this process [ns]. Ended threads have none."""
+    """Return the processor time of some threads of the process [ns]. Ended threads have none."""
     return sum(_ran_ns(f"{_TASKS}/{number}/schedstat") for number in native_ids)
 
 

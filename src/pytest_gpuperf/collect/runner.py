@@ -292,7 +292,7 @@ def _group_guarded(
 @contextlib.contextmanager
 def guarded(name: str, target: str) -> Iterator[None]:
     """
-    Send a signal if this process dies inside the block.
+    Send a signal if the process dies inside the block.
 
     Args:
         name: The name of the signal, without SIG.

@@ -98,7 +98,7 @@ class DeviceRuntime(Protocol):
 
     def active(self) -> bool:
         """
-        Return True if this process uses a device now, and find all devices in use.
+        Return True if the process uses a device now, and find all devices in use.
 
         The other functions know the devices that the last call found.
         """
@@ -194,7 +194,7 @@ class FirstInUse:
         return self._chosen.vendor if self.active() and self._chosen else ""
 
     def active(self) -> bool:
-        """Return True if this process uses a device now, and find all devices in use."""
+        """Return True if the process uses a device now, and find all devices in use."""
         if self._chosen is None:
             self._look_for_libraries()
             # Not a generator, because this is called often.
@@ -251,7 +251,7 @@ def driver_library() -> LoadedLibrary:
 
 def find_runtime() -> DeviceRuntime:
     """
-    Create the runtime of the devices that this process may use.
+    Create the runtime of the devices that the process may use.
 
     On Linux and Windows, the runtime is CUDA's, which checks again each time whether
     the driver library has been loaded, or torch's for a device that is not CUDA's. On

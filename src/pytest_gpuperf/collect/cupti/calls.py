@@ -82,7 +82,7 @@ def process_calls(cupti: Any) -> ActivityCalls:  # noqa: ANN401 - an optional li
 
 def subscriber_calls(cupti: Any, subscriber: int) -> ActivityCalls:  # noqa: ANN401 - an optional library
     """
-    Return the functions of one of several subscribers.
+    Return the functions of a subscriber of several.
 
     Args:
         cupti: The module `cupti.cupti`, with the functions of a subscriber.

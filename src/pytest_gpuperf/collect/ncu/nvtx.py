@@ -70,7 +70,7 @@ class NvtxRanges:
 
 def find_ranges() -> Ranges:
     """
-    Return the ranges of this process.
+    Return the ranges of the process.
 
     Raises:
         CollectorUnavailableError: The package nvtx is not installed.

@@ -152,7 +152,7 @@ class CudaEvents:
         self._current_stream = current_stream
 
     def place(self) -> Hashable | None:
-        """Return the current context of this thread, or None."""
+        """Return the current context of the thread, or None."""
         if self._driver is None:
             self._driver = self._find()
         if self._driver is None:
@@ -485,7 +485,7 @@ class TorchEvents:
 
 
 def find_events() -> tuple[Events, ...]:
-    """Return the events of all runtimes that this process may use."""
+    """Return the events of all runtimes that the process may use."""
     torch = TorchEvents(TorchRuntime())
     if sys.platform == "darwin":
         return (torch,)
