@@ -35,9 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _answer(argv)
     from pytest_gpuperf.cli.early import begin_reading
 
-    _wait_as_usual()
     words = sys.argv[1:]
-    begun = begin_reading(words)
+    begun = begin_reading(words) if _knows_ends() else None
     try:
         return _answer(words, begun)
     finally:
@@ -45,11 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             begun.end()
 
 
-def _wait_as_usual() -> None:
-    # Some supervisors ignore the signal, which is inherited. Exit statuses would be lost.
+def _knows_ends() -> bool:
     number = getattr(signal, "SIGCHLD", None)
-    if number is not None and signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, signal.SIG_DFL)
+    if number is None:
+        return True
+    # Some supervisors ignore the signal, which is inherited. Exit statuses would be lost.
+    if signal.getsignal(number) is signal.SIG_IGN:
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except ValueError:
+            return False  # Only the main thread may change it.
+    # A handler may wait for every child. Popen bears that, and a begun process does not.
+    return signal.getsignal(number) is signal.SIG_DFL
 
 
 def _answer(argv: Sequence[str], begun: BegunProcess | None = None) -> int:

@@ -151,3 +151,46 @@ def test_the_ends_of_children_are_known_where_a_supervisor_ignores_them(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == command(*words).stdout
+
+
+TAKING = """
+import os, signal, sys, threading
+from pytest_gpuperf.cli import main
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+how = sys.argv.pop(1)
+signal.signal(signal.SIGCHLD, reap if how == "handler" else signal.SIG_IGN)
+codes = []
+if how == "thread":
+    thread = threading.Thread(target=lambda: codes.append(main()))
+    thread.start()
+    thread.join()
+else:
+    codes.append(main())
+sys.exit(codes[0])
+"""
+
+
+@pytest.mark.parametrize("how", ["handler", "thread"])
+def test_a_report_is_shown_where_others_take_the_ends_of_children(
+    report: Path, how: str
+) -> None:
+    """A handler may wait for every child, and a thread cannot change who does."""
+    words = ["show", report.name, "--format=json"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", TAKING, how, *words],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=HUNG_S,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == command(*words).stdout
