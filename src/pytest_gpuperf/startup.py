@@ -68,8 +68,8 @@ class PackageFinder:
     Finds modules of the plugin as Python does, so that pytest's import hook need not
     read them.
 
-    A module that a package still has is no second time loaded. Its classes would be others
-    than those of the modules that hold it.
+    A module that a package still holds is not loaded a second time, because other modules
+    hold the classes of the first.
     """
 
     @staticmethod

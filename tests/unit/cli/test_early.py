@@ -50,6 +50,19 @@ def gpuperf(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def check_shown(script: str, *args: str, words: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script, *args, *words],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=HUNG_S,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == command(*words).stdout
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -184,13 +197,4 @@ def test_a_report_is_shown_where_others_take_the_ends_of_children(
     """A handler may wait for every child, and a thread cannot change who does."""
     words = ["show", report.name, "--format=json"]
 
-    done = subprocess.run(
-        [sys.executable, "-c", TAKING, how, *words],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=HUNG_S,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == command(*words).stdout
+    check_shown(TAKING, how, words=words)
