@@ -146,24 +146,7 @@ def test_the_ends_of_children_are_known_where_a_supervisor_ignores_them(
     )
     words = ["show", report.name, "--format=json"]
 
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            ignoring,
-            sys.executable,
-            "-m",
-            "pytest_gpuperf",
-            *words,
-        ],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=HUNG_S,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == command(*words).stdout
+    check_shown(ignoring, sys.executable, "-m", "pytest_gpuperf", words=words)
 
 
 TAKING = """
